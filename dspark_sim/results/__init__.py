@@ -1,0 +1,1 @@
+"""What a run says: metrics, intervals, frontiers, tables, pictures, files. Reads logs, never the engine."""

@@ -1,0 +1,155 @@
+"""The front door: which commands exist, and how errors leave the program.
+
+A command is one line in :data:`COMMANDS`: its name and ``module:attribute``, where the attribute is
+a plain function (options by typer annotations) or, for a group such as ``trace``, a ``typer.Typer``.
+Modules are imported when their command is named (all of them for the top ``--help``), so a command
+module imports pandas, torch and the like inside its functions.
+
+Exit codes: 0 done, 1 a check failed, 2 bad input or usage, 130 interrupted, 141 the reader of a pipe left.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from dspark_sim.errors import InputError, did_you_mean
+
+#: name -> "module:attribute", in the order of ``--help``.
+COMMANDS: dict[str, str] = {
+    "policies": "dspark_sim.cli.policies:policies",
+}
+
+#: Modules that come with an extra, by the extra's name.
+EXTRAS: dict[str, str] = {"torch": "model", "transformers": "model", "safetensors": "model", "gguf": "model"}
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class LazyGroup(TyperGroup):
+    """The top-level group; a command's module is imported when the command is looked up."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command, imported now.
+
+        Raises:
+            InputError: there is no command of that name.
+        """
+        if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None
+            raise InputError(
+                f"no command '{cmd_name}'{did_you_mean(cmd_name, COMMANDS)}; see dspark-sim --help"
+            )
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = load_command(cmd_name, COMMANDS[cmd_name])
+        return self.commands[cmd_name]
+
+
+def load_command(name: str, target: str) -> Any:
+    """Import ``module:attribute`` and return it as a command (a group if it is a ``typer.Typer``)."""
+    module, _, attribute = target.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    single = found if isinstance(found, typer.Typer) else typer.Typer(add_completion=False)
+    if single is not found:
+        single.command(name)(found)
+    command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    name="dspark-sim",
+    cls=LazyGroup,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from dspark_sim import __version__
+
+        typer.echo(f"dspark-sim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """What confidence-scheduled speculative decoding does to throughput and to each user's speed.
+
+    Replays a trace of a real drafter and target on a measured step-cost curve, under any policy.
+    """
+
+
+def fail(message: str) -> int:
+    """Print the one line that says what is wrong, to stderr; return the exit code for bad input."""
+    print("dspark-sim: error: " + " ".join(message.split()), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _one_line(error: Exception) -> str:
+    """Return what a user needs to read of an expected error."""
+    if isinstance(error, typer.TyperException):
+        return error.format_message()
+    if isinstance(error, ModuleNotFoundError):
+        return _missing(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
+        raise error
+    return f"this command needs {error.name}, which is not installed: pip install 'dspark-sim[{extra}]'"
+
+
+def _close_pipe() -> int:
+    """Let the interpreter flush into nothing: whoever read our stdout has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Run one command; return the exit code. Nothing a user can type ends in a traceback.
+
+    Args:
+        arguments: the words after the program's name; none means ``--help``.
+    """
+    try:
+        code = app(args=arguments or ["--help"], prog_name="dspark-sim", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _close_pipe()
+    except (InputError, typer.TyperException, ModuleNotFoundError, OSError) as error:
+        return fail(_one_line(error))
+
+
+def main() -> None:
+    """Entry point of ``dspark-sim``."""
+    try:
+        code: Any = dispatch(sys.argv[1:])
+    except SystemExit as stop:
+        # Typer itself turns a closed pipe into exit 1, which here would read as "a check failed".
+        code = _close_pipe() if isinstance(stop.__context__, BrokenPipeError) else stop.code
+    sys.exit(code)
