@@ -110,10 +110,11 @@ class _Reader:
             output_tokens_Q=length,
             arrival_s_Q=self._arrival(),
             offset_Q1=offsets(length),
-            drafters={
-                name: self._drafter(name, info, length) for name, info in self.meta["drafters"].items()
-            },
+            drafters={},
         )
+        check_requests(requests, self.path)
+        drafters = {name: self._drafter(name, info, length) for name, info in self.meta["drafters"].items()}
+        return replace(requests, drafters=drafters)
 
     def _check_names(self) -> None:
         names, drafters = self.table.column_names, self.meta["drafters"]
