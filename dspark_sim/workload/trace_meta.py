@@ -91,7 +91,7 @@ def check_meta(document: object, path: object) -> dict[str, Any]:
     if version != TRACE_FORMAT:
         raise DataError(path, place, f"format version {version!r}: this reader reads version {TRACE_FORMAT}")
     try:
-        meta = _adapter().validate_python(document)
+        meta = _adapter().validate_json(json.dumps(document))
     except ValidationError as error:
         raise DataError(path, place, "; ".join(map(_line, error.errors()))) from None
     _check_drafters(meta, path)
