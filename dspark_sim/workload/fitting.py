@@ -1,0 +1,114 @@
+"""Fitting a calibration on some prompts of a trace and scoring it on the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dspark_sim.errors import DataError, InputError
+from dspark_sim.files import write_text
+from dspark_sim.rng import stream
+from dspark_sim.schema import IntArray
+from dspark_sim.workload.calibration import Calibration, fit
+from dspark_sim.workload.traces import DrafterTrace, Trace
+from dspark_sim.workload.visits import Reliability, evidence, reliability, visited
+
+METHODS = ("sts", "bias")
+
+
+def split_prompts(trace: Trace, seed: int, share: float = 0.5) -> tuple[IntArray, IntArray]:
+    """Split requests into (fit, unseen) rows so that all samples of a prompt fall on one side.
+
+    Raises:
+        InputError: there are fewer than two prompts.
+    """
+    prompts = sorted(set(trace.prompt_key))
+    if len(prompts) < 2:
+        raise InputError(f"trace '{trace.name}' has one prompt: fitting needs one to fit and one to score")
+    order = stream(seed, "split").permutation(len(prompts))
+    chosen = {prompts[k] for k in order[: int(np.clip(round(share * len(prompts)), 1, len(prompts) - 1))]}
+    fits = np.array([key in chosen for key in trace.prompt_key])
+    return np.flatnonzero(fits), np.flatnonzero(~fits)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A fitted calibration and its scores on the prompts that it did not see."""
+
+    trace: Trace
+    drafter: str
+    before: Reliability
+    after: Reliability
+
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration, as the trace now carries it."""
+        return self.trace.drafters[self.drafter].calibration
+
+
+def calibrate(trace: Trace, drafter: str, method: str = "sts", seed: int = 0) -> Fitted:
+    """Fit ``drafter``'s calibration on half of the prompts, over visited anchors; score on the rest.
+
+    Raises:
+        InputError: unknown drafter or method, no confidence head, or a single prompt.
+    """
+    if method not in METHODS:
+        raise InputError(f"unknown calibration method '{method}'; there are: {', '.join(METHODS)}")
+    fit_rows, unseen_rows = split_prompts(trace, seed)
+    seen, unseen = trace.take(fit_rows), trace.take(unseen_rows)
+    learner = seen.drafter(drafter)
+    anchors = visited(seen, learner)
+    fresh = fit(evidence(seen, learner, anchors), method)
+    before, after = _scores(unseen, unseen.drafter(drafter), fresh)
+    where = (
+        f"{len(set(seen.prompt_key))} prompts, {len(anchors)} visited anchors of {trace.name}, seed {seed}"
+    )
+    fresh = replace(
+        fresh, fitted_on=where, ece_before=tuple(before.ece_G.tolist()), ece_after=tuple(after.ece_G.tolist())
+    )
+    return Fitted(trace.with_calibration(drafter, fresh), drafter, before, after)
+
+
+def _scores(trace: Trace, drafter: DrafterTrace, fresh: Calibration) -> tuple[Reliability, Reliability]:
+    rounds = evidence(trace, drafter, visited(trace, drafter))
+    calibrated = replace(drafter, calibration=fresh)
+    return reliability(calibrated, rounds, False), reliability(calibrated, rounds, True)
+
+
+def write_temperatures(path: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Write a calibration as the JSON that engines read: key ``sts_temperatures``, and ours beside it."""
+    document = {"sts_temperatures": list(calibration.temperatures), **calibration.to_json()}
+    del document["temperatures"]
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def read_temperatures(path: str | os.PathLike[str], gamma: int) -> Calibration:
+    """Read a calibration from JSON with the key ``sts_temperatures`` (``temperatures`` is taken too).
+
+    Raises:
+        DataError: not such a document, or not ``gamma`` positive temperatures.
+        InputError: the file cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(path, "", f"must be JSON ({error})") from None
+    document = document if isinstance(document, Mapping) else {}
+    temperatures = document.get("sts_temperatures", document.get("temperatures"))
+    biases = document.get("biases", [0.0] * gamma)
+    _check_numbers(path, "sts_temperatures", temperatures, gamma, 0.0)
+    _check_numbers(path, "biases", biases, gamma, -np.inf)
+    return Calibration(tuple(temperatures), tuple(biases), "bias" if any(biases) else "sts", str(path))
+
+
+def _check_numbers(path: object, key: str, numbers: object, gamma: int, above: float) -> None:
+    good = isinstance(numbers, list) and len(numbers) == gamma
+    if not good or not all(isinstance(x, int | float) and above < x < np.inf for x in numbers):  # type: ignore[attr-defined]
+        raise DataError(path, f"key '{key}'", f"must be a list of {gamma} finite numbers above {above:g}")

@@ -1,0 +1,167 @@
+"""The anchors that a full-block replay visits, and what a drafter does there.
+
+Averages over *all* anchors of a dense trace weigh easy stretches too much: a replay jumps over them.
+Every figure here is taken over visited anchors: start at anchor 0, commit min(accepted + 1, n - 1 - i),
+go on from there until the text is complete. Shape legend: Q requests, N anchors, M visited anchors,
+G = gamma, K prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspark_sim.rng import stream
+from dspark_sim.schema import FloatArray, IntArray
+from dspark_sim.workload.calibration import Evidence, auc, brier, ece
+from dspark_sim.workload.traces import DrafterTrace, Trace
+
+
+def visited(trace: Trace, drafter: DrafterTrace) -> IntArray:
+    """Return the anchors [M], as rows of the trace in ascending order, that a full-block replay visits."""
+    step_N = np.minimum(drafter.accepted_N.astype(np.int64) + 1, trace.remaining_N)
+    seen = np.zeros(len(step_N), dtype=bool)
+    at, end = trace.offset_Q1[:-1], trace.offset_Q1[1:] - 1
+    while (running := at < end).any():
+        at, end = at[running], end[running]
+        seen[at] = True
+        at = at + step_N[at]
+    return np.flatnonzero(seen)
+
+
+def evidence(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Evidence:
+    """Return the rounds at ``anchors`` [M] as evidence for fitting or scoring confidences.
+
+    Raises:
+        InputError: the drafter has no confidence head.
+    """
+    return Evidence(
+        drafter.logits_NG()[anchors].astype(np.float64),
+        drafter.accepted_N[anchors].astype(np.int64),
+        trace.remaining_N[anchors],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Sums per prompt [K, ...] from which every acceptance figure is a ratio.
+
+    Attributes:
+        rounds_K, committed_K: rounds, and output tokens they committed (bonus included).
+        inside_KG: rounds whose position j lies inside the text.
+        survived_KG: those that accepted 1..j.
+        reached_KG: those that accepted 1..j-1, so that position j was decided on its own.
+    """
+
+    rounds_K: IntArray
+    committed_K: IntArray
+    inside_KG: IntArray
+    survived_KG: IntArray
+    reached_KG: IntArray
+
+    def total(self, weight_K: IntArray | None = None) -> Acceptance:
+        """Return the pooled figures, each prompt counted ``weight_K`` times (once if None)."""
+        weight = np.ones(len(self.rounds_K), dtype=np.int64) if weight_K is None else weight_K
+        survived = weight @ self.survived_KG
+        conditional = _ratio(survived, weight @ self.reached_KG)
+        return Acceptance(
+            accepted_len=float(_ratio(weight @ self.committed_K, weight @ self.rounds_K)),
+            accepted_len_uncut=1.0 + float(np.nansum(np.cumprod(conditional))),
+            survival_G=_ratio(survived, weight @ self.inside_KG),
+            conditional_G=conditional,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Acceptance of one drafter over visited anchors; nan where no round has an outcome.
+
+    Attributes:
+        accepted_len: output tokens committed per round, bonus included, cut at the end of the text.
+        accepted_len_uncut: the same far from the end of a text, 1 + the sum of the survivals that the
+            conditionals multiply to; what the literature's tables compare.
+        survival_G: share of rounds that accept positions 1..j, of those whose position j is inside.
+        conditional_G: share that accepts position j, of those that accepted 1..j-1.
+    """
+
+    accepted_len: float
+    accepted_len_uncut: float
+    survival_G: FloatArray
+    conditional_G: FloatArray
+
+    def vector(self) -> FloatArray:
+        """Return all figures in one row: accepted_len, accepted_len_uncut, survival, conditional."""
+        lengths = [self.accepted_len, self.accepted_len_uncut]
+        return np.concatenate([lengths, self.survival_G, self.conditional_G])
+
+
+def _ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> FloatArray:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.true_divide(above, below), dtype=np.float64)
+
+
+def count(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Counts:
+    """Return the sums per prompt over ``anchors`` [M]; prompts without an anchor are left out."""
+    _, prompt_Q = np.unique(trace.prompt_key, return_inverse=True)
+    _, prompt_M = np.unique(prompt_Q[trace.request_N[anchors]], return_inverse=True)
+    accepted = drafter.accepted_N[anchors].astype(np.int64)
+    remaining = trace.remaining_N[anchors]
+    position_G = np.arange(drafter.gamma)
+    inside = remaining[:, None] > position_G
+    rows = (
+        np.ones_like(accepted),
+        np.minimum(accepted + 1, remaining),
+        inside,
+        accepted[:, None] > position_G,
+        inside & (accepted[:, None] >= position_G),
+    )
+    return Counts(*(_sum_by(prompt_M, row) for row in rows))
+
+
+def _sum_by(group_M: IntArray, values: NDArray[np.generic]) -> IntArray:
+    total = np.zeros((int(group_M.max(initial=-1)) + 1, *values.shape[1:]), dtype=np.int64)
+    np.add.at(total, group_M, values)
+    return total
+
+
+def bootstrap(
+    counts: Counts, resamples: int, seed: int, level: float = 0.95
+) -> tuple[Acceptance, Acceptance]:
+    """Return the low and high ends of percentile intervals from resampling prompts.
+
+    Rounds of one prompt are alike, so whole prompts are drawn (cluster bootstrap).
+    """
+    prompts = len(counts.rounds_K)
+    weights = stream(seed, "bootstrap").multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
+    draws = np.array([counts.total(weight).vector() for weight in weights])
+    low, high = np.nanquantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return _acceptance(low), _acceptance(high)
+
+
+def _acceptance(vector: FloatArray) -> Acceptance:
+    survival, conditional = np.split(vector[2:], 2)
+    return Acceptance(float(vector[0]), float(vector[1]), survival, conditional)
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How good the survival predicted by the confidences is, by position [G]."""
+
+    ece_G: FloatArray
+    auc_G: FloatArray
+    brier_G: FloatArray
+
+
+def reliability(drafter: DrafterTrace, rounds: Evidence, calibrated: bool) -> Reliability:
+    """Score the survivals, raw or under the drafter's calibration, against what was accepted."""
+    identity = type(drafter.calibration).identity(drafter.gamma)
+    confidence = (drafter.calibration if calibrated else identity).apply(rounds.logit_MG)
+    survival = np.cumprod(confidence, axis=1)
+    scores = []
+    for position in range(drafter.gamma):
+        inside, hit = rounds.outcome(position)
+        predicted = survival[inside, position]
+        scores.append((ece(predicted, hit), auc(predicted, hit), brier(predicted, hit)))
+    return Reliability(*np.array(scores).T)
