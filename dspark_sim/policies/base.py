@@ -2,12 +2,12 @@
 
 A policy is a pure function of a :class:`BatchView` to verify lengths [R]. One file, one decorator::
 
-    @policy("half", source="an example", reads="none", draft_kind=None)
-    def half(view: BatchView, *, share: float = 0.5) -> IntArray: ...
+    @policy("half", source="an example", reads="none", verdict="lossless", example="half:share=0.4")
+    def half(view: BatchView, *, share: Annotated[float, Between(0, 1)] = 0.5) -> IntArray: ...
 
 Its keyword-only arguments *are* its options: specs such as ``half:share=0.4`` are checked against
-the signature. ``lag`` is an option of the engine, not of the rule: a rule that is declared with a
-``lag`` sees older survivals in ``view.lagged_RG``.
+the signature. ``lag`` is an option of the engine, not of the rule: a rule that reads "lagged" takes
+it in its spec and sees older survivals in ``view.lagged_RG``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from dspark_sim.schema import DraftKind, FloatArray, IntArray, Verdict
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """What a policy may look at in one step. Arrays are read-only for the policy.
+    """What a policy may look at in one step. Arrays are read-only, and valid during the call only.
+
+    The engine hands over what the rule declares that it reads: survivals, confidences and lagged
+    survivals are NaN for a rule that reads "none", lagged ones also for one that reads "current".
 
     survival_RG: current calibrated survival a[r, j] = P(draft tokens 1..j+1 of request r are all
         accepted); non-increasing along j; on a 2**-24 grid, so that sums do not depend on order.
@@ -50,6 +53,15 @@ class BatchView:
 
 Rule = Callable[..., IntArray]
 
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Range of an option, ends included: ``k: Annotated[int, Between(0, 64)]``."""
+
+    low: float
+    high: float
+
+
 #: What decides the *sum* of the verify lengths: nothing random ("none": known before the step),
 #: the current confidences ("current": the host must wait for them, so lag 0 pays the pipeline
 #: bubble), or the lagged ones ("lagged": no bubble unless lag is 0).
@@ -65,6 +77,8 @@ class PolicyInfo:
     needs_confidence: refuse a drafter without a confidence head.
     default_lag: lag if the spec gives none (a rule with reads="lagged" takes the option ``lag``).
     verdict: (lag) -> verdict at temperature > 0, argued in the rule's docstring, audited in tests.
+    options: name -> default, ``inspect.Parameter.empty`` where the spec must give a value.
+    example: a spec of the rule that is valid.
     """
 
     name: str
@@ -75,7 +89,8 @@ class PolicyInfo:
     needs_confidence: bool
     default_lag: int
     verdict: Callable[[int], Verdict]
-    options: Mapping[str, Any]  # name -> default
+    options: Mapping[str, Any]
+    example: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""A trace laid out for replay: everything a step gathers, one row an anchor.
+
+Shape legend: Q requests of the trace, N anchors (anchor i of request q is row ``first_row_Q[q] + i``),
+G = gamma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspark_sim.errors import InputError
+from dspark_sim.policies.base import Policy
+from dspark_sim.schema import DraftKind, FloatArray, IntArray
+from dspark_sim.workload.traces import DrafterTrace, Trace, quantise
+
+_LAGGED: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the engine reads of one drafter of a trace.
+
+    Attributes:
+        last_row_Q: row of the last token: a request whose anchor is there is finished.
+        prompt_tokens_Q: prompt length [tokens].
+        accepted_N: draft tokens that a full-block verification accepts, never past the end.
+        survival_NG, confidence_NG: current block, calibrated; None unless the rule reads it.
+        lagged_LG: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
+            (see :func:`lagged_table`), and a row of ones at the end; None unless the rule is lagged.
+    """
+
+    gamma: int
+    draft_kind: DraftKind
+    draft_tokens: int
+    first_row_Q: IntArray
+    last_row_Q: IntArray
+    prompt_tokens_Q: IntArray
+    accepted_N: NDArray[Any]
+    survival_NG: FloatArray | None
+    confidence_NG: FloatArray | None
+    lagged_LG: NDArray[np.float32] | None
+
+
+def build_replay(
+    trace: Trace, drafter: DrafterTrace, policy: Policy, max_output_tokens: int | None
+) -> Replay:
+    """Lay ``drafter`` out for ``policy``; ``max_output_tokens`` cuts texts.
+
+    Raises:
+        InputError: the policy needs confidences that the drafter lacks, or more draft tokens than a
+            block holds; or no text has a token to decode.
+    """
+    _check(trace, drafter, policy)
+    first, length = trace.offset_Q1[:-1], trace.output_tokens_Q
+    if max_output_tokens is not None:
+        length = np.minimum(length, max_output_tokens)
+    if not (length > 1).any():
+        raise InputError(f"trace '{trace.name}': no text is longer than the one token that prefill yields")
+    kind = policy.info.draft_kind or drafter.kind
+    serial = kind in ("mtp", "eagle")
+    reads = policy.info.reads
+    return Replay(
+        gamma=drafter.gamma,
+        draft_kind=kind,
+        draft_tokens=int(policy.options.get("k", drafter.gamma)) if serial else drafter.gamma,
+        first_row_Q=first,
+        last_row_Q=first + length - 1,
+        prompt_tokens_Q=trace.prompt_tokens_Q,
+        accepted_N=_accepted(trace, drafter, max_output_tokens),
+        survival_NG=drafter.survival_NG() if reads != "none" else None,
+        confidence_NG=drafter.confidence_NG() if reads != "none" else None,
+        lagged_LG=lagged_table(drafter) if policy.lag else None,
+    )
+
+
+def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
+    """Return the survivals that a lagged budget may use, for every anchor and verify_len.
+
+    A step that verified l tokens of a block reveals the coupled confidences 1..l+1; past those the
+    live drafter's block is independent of the text to come, so the free block's confidences stand in.
+    Running products, rounded to the 2**-24 grid, which float32 holds exactly. Shape [N * G + 1, G]:
+    row ``n * G + min(l, G - 1)``; the last row is 1.0, for requests that were not there.
+
+    Raises:
+        InputError: the trace holds no free block.
+    """
+    if drafter not in _LAGGED:
+        coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
+        rows, gamma = coupled.shape
+        table = np.ones((rows * gamma + 1, gamma), dtype=np.float32)
+        for verified in range(gamma):
+            known = np.arange(gamma) <= verified
+            mixed: FloatArray = np.where(known, coupled, free)
+            table[verified:-1:gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+        _LAGGED[drafter] = table
+    return _LAGGED[drafter]
+
+
+def _accepted(trace: Trace, drafter: DrafterTrace, max_output_tokens: int | None) -> NDArray[Any]:
+    if max_output_tokens is None:
+        return drafter.accepted_N
+    cut = np.maximum(trace.output_tokens_Q - max_output_tokens, 0)[trace.request_N]
+    return np.minimum(drafter.accepted_N, np.maximum(trace.remaining_N - cut, 0))
+
+
+def _check(trace: Trace, drafter: DrafterTrace, policy: Policy) -> None:
+    if policy.info.needs_confidence and not drafter.has_confidence:
+        raise InputError(
+            f"policy {policy.label} needs confidences, and drafter '{drafter.name}' of trace "
+            f"'{trace.name}' has no confidence head; static:k=N and full need none"
+        )
+    wanted = policy.options.get("k", 0)
+    if wanted > drafter.gamma:
+        raise InputError(
+            f"policy {policy.label}: k is {wanted}, but drafter '{drafter.name}' of trace '{trace.name}' "
+            f"drafts {drafter.gamma} tokens a block; k must be 0 to {drafter.gamma}"
+        )

@@ -1,0 +1,165 @@
+"""The engine step of one replica: admit, draft, decide, verify, commit, free.
+
+The clock belongs to the caller, who lets ``decide``'s duration pass before ``commit``. A step is a
+handful of vector operations on the running requests; Python loops over requests nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dspark_sim.engine.batching import Batch, LagRing, RequestStream
+from dspark_sim.engine.recorder import Recorder
+from dspark_sim.engine.replay import Replay
+from dspark_sim.errors import InputError
+from dspark_sim.hardware.cost import StepCost
+from dspark_sim.policies.base import BatchView, Policy
+from dspark_sim.schema import IntArray
+
+
+class Replica:
+    """One engine: a batch of running requests, a policy, the true and the believed cost.
+
+    The KV cache of a running request holds its prompt and its output up to the anchor, included:
+    prompt_tokens + i + 1 tokens.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        policy: Policy,
+        *,
+        cost: StepCost,
+        believed: StepCost,
+        stream: RequestStream,
+        recorder: Recorder,
+        slots: int,
+    ) -> None:
+        self._replay = replay
+        self._policy = policy
+        self._cost = cost
+        self._believed = believed
+        self._stream = stream
+        self._recorder = recorder
+        self.batch = Batch(slots)
+        self.kv_tokens = 0
+        self.steps = 0
+        self._free: IntArray = np.arange(slots)
+        self._ring = None
+        if replay.lagged_LG is not None:
+            self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LG) - 1)
+        self._verify_len_R = self._free
+
+    def start_in_mid_text(self, request: IntArray, row: IntArray) -> None:
+        """Fill the first batch with requests whose earlier steps lie before the run."""
+        self._place(self._free, request, row, math.nan)
+        self._free = self._free[:0]
+
+    def admit(self, now_s: float) -> bool:
+        """Fill free slots from the stream, drop those it has nothing for; return whether any runs."""
+        while self._free.size:
+            request = self._stream.take(self._free.size)
+            slots, spare = np.split(self._free, [len(request)])
+            if spare.size:
+                self._drop(spare)
+            self._place(slots, request, self._replay.first_row_Q[request], now_s)
+            self._free = slots[:0]
+            self._complete(slots[self.batch.row_R[slots] == self.batch.last_R[slots]], now_s)
+        return self.batch.size > 0
+
+    def decide(self) -> float:
+        """Draft, let the policy decide, and return the duration of the step [s]."""
+        view = self._view()
+        self._verify_len_R = verify_len_R = self._policy(view)
+        self._check_range(verify_len_R)
+        if self._ring is not None:
+            self._ring.push(self.batch.row_R, verify_len_R)
+        running = self.batch.size
+        self._batch_tokens = running + int(np.add.reduce(verify_len_R))
+        draft_s = self._cost.draft_s(self._replay.draft_kind, running, self._replay.draft_tokens)
+        return self._cost.step_s(
+            self._batch_tokens, running, self.kv_tokens, draft_s, self._policy.synchronous
+        )
+
+    def commit(self, start_s: float, step_s: float, end_s: float) -> None:
+        """Commit what was verified and accepted, up to the end of each text; free finished requests."""
+        batch = self.batch
+        accepted_R = np.minimum(self._verify_len_R, self._replay.accepted_N.take(batch.row_R))
+        committed_R = np.minimum(accepted_R + 1, batch.last_R - batch.row_R)
+        batch.row_R += committed_R
+        committed = int(np.add.reduce(committed_R))
+        self.kv_tokens += committed
+        self.steps += 1
+        self._recorder.step(
+            self._verify_len_R,
+            accepted_R,
+            start_s=start_s,
+            step_s=step_s,
+            batch_tokens=self._batch_tokens,
+            committed=committed,
+        )
+        finished = (batch.row_R == batch.last_R).nonzero()[0]
+        if finished.size:
+            self._complete(finished, end_s)
+
+    def check_laws(self) -> None:
+        """Assert the laws of docs/concepts.md on the present state (for ``check=True``)."""
+        batch, replay = self.batch, self._replay
+        running = np.setdiff1d(np.arange(batch.size), self._free)
+        request, row = batch.request_R[running], batch.row_R[running]
+        first, last = replay.first_row_Q[request], replay.last_row_Q[request]
+        assert ((first <= row) & (row < last)).all(), "a running request stands inside its text"
+        assert (batch.last_R[running] == last).all(), "a slot knows where its text ends"
+        kv_tokens = (replay.prompt_tokens_Q[request] + row - first + 1).sum()
+        assert self.kv_tokens == kv_tokens, "KV held = prompts and outputs of the running requests"
+
+    def _view(self) -> BatchView:
+        replay, row_R, running = self._replay, self.batch.row_R, self.batch.size
+        survival = confidence = lagged = np.full((running, replay.gamma), np.nan)
+        if replay.survival_NG is not None and replay.confidence_NG is not None:
+            survival = replay.survival_NG.take(row_R, axis=0)
+            confidence = replay.confidence_NG.take(row_R, axis=0)
+        if self._ring is not None and replay.lagged_LG is not None:
+            lagged = replay.lagged_LG.take(self._ring.oldest_R(), axis=0).astype(np.float64)
+        elif self._policy.info.reads == "lagged":
+            lagged = survival
+        draft_s = self._believed.draft_s(replay.draft_kind, running, replay.draft_tokens)
+        step_s_M = self._believed.step_s_M(
+            running, self.kv_tokens, running * replay.gamma, draft_s, self._policy.synchronous
+        )
+        return BatchView(survival, confidence, lagged, step_s_M, replay.gamma, self._policy.lag)
+
+    def _check_range(self, verify_len_R: IntArray) -> None:
+        whole = verify_len_R.shape == (self.batch.size,) and verify_len_R.dtype == np.int64
+        # Negative lengths are huge as unsigned ones: one reduction looks at both ends.
+        if not whole or np.maximum.reduce(verify_len_R.view(np.uint64)) > self._replay.gamma:
+            raise InputError(
+                f"policy {self._policy.label} returned {verify_len_R!r}; a rule returns one int64 in "
+                f"0..{self._replay.gamma} for each of the {self.batch.size} requests"
+            )
+
+    def _place(self, slots: IntArray, request: IntArray, row: IntArray, start_s: float) -> None:
+        replay = self._replay
+        last = replay.last_row_Q[request]
+        self.batch.place(slots, request, row, last, start_s=start_s, step=self.steps)
+        kv_R = replay.prompt_tokens_Q[request] + row - replay.first_row_Q[request] + 1
+        self.kv_tokens += int(np.add.reduce(kv_R))
+        if self._ring is not None:
+            self._ring.forget(slots)
+
+    def _complete(self, slots: IntArray, now_s: float) -> None:
+        """Log the requests in ``slots``, give back their KV, and free the slots."""
+        replay, batch = self._replay, self.batch
+        request = batch.request_R[slots]
+        tokens = replay.last_row_Q[request] - replay.first_row_Q[request] + 1
+        self.kv_tokens -= int(np.add.reduce(replay.prompt_tokens_Q[request] + tokens))
+        self._free = slots
+        rounds = self.steps - batch.start_step_R[slots]
+        self._recorder.finish(request, batch.start_s_R[slots], now_s, tokens, rounds)
+
+    def _drop(self, slots: IntArray) -> None:
+        kept = self.batch.remove(slots)
+        if self._ring is not None:
+            self._ring.keep(kept)
