@@ -22,6 +22,9 @@ from dspark_sim.errors import InputError, did_you_mean
 
 #: name -> "module:attribute", in the order of ``--help``.
 COMMANDS: dict[str, str] = {
+    "trace": "dspark_sim.cli.trace:app",
+    "synth": "dspark_sim.cli.synth:synth",
+    "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "policies": "dspark_sim.cli.policies:policies",
 }
 

@@ -8,6 +8,7 @@ M visited anchors, G = gamma.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,12 +57,19 @@ class Calibration:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Calibration:
         """Build from the ``calibration`` object of a trace's metadata (already validated)."""
-        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}
-        return cls(**options)
+        fields: dict[str, Any] = {}
+        for key, value in document.items():
+            numbers = isinstance(value, list)
+            fields[key] = tuple(math.nan if x is None else float(x) for x in value) if numbers else value
+        return cls(**fields)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that a trace's metadata holds."""
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        """Return the object that a trace's metadata holds; nan becomes null."""
+        document = asdict(self)
+        for key, value in document.items():
+            if isinstance(value, tuple):
+                document[key] = [None if math.isnan(x) else x for x in value]
+        return document
 
     def apply(self, logit_NG: ArrayLike) -> FloatArray:
         """Return conditional confidences [N, G] for raw logits [N, G]."""
@@ -93,8 +101,9 @@ def fit(evidence: Evidence, method: str) -> Calibration:
     """Fit ``sts`` (one temperature a position) or ``bias`` (temperature and bias a position).
 
     ``sts`` takes, from left to right, the temperature of the grid that minimises the ECE of the
-    survival. ``bias`` does the same, each temperature with the bias that makes the mean survival equal
-    to the share that survived. A position without evidence keeps its logits as they are.
+    survival. ``bias`` gives each temperature the bias that makes the mean survival equal to the share
+    that survived, and takes the temperature of least log loss: with the mean already right, the ECE of
+    a few thousand rounds hardly tells temperatures apart. A position without evidence keeps its logits.
     """
     survival_M = np.ones(len(evidence.accepted_M))
     fitted: list[tuple[float, float]] = []
@@ -120,11 +129,12 @@ def fit_bias(evidence: Evidence) -> Calibration:
 def _fit_position(before: FloatArray, logit: FloatArray, hit: BoolArray, method: str) -> tuple[float, float]:
     if not hit.size:
         return 1.0, 0.0
+    criterion = ece if method == "sts" else log_loss
     best, bias = (np.inf, 0.0, 1.0, 0.0), 0.0
     for temperature in TEMPERATURES:
         scaled = logit / temperature
         bias = _mean_bias(before, scaled, float(hit.mean()), bias) if method == "bias" else 0.0
-        error = ece(before * sigmoid(scaled + bias), hit)
+        error = criterion(before * sigmoid(scaled + bias), hit)
         best = min(best, (error, abs(np.log(temperature)), float(temperature), bias))
     return best[2], best[3]
 
@@ -173,6 +183,12 @@ def auc(score: FloatArray, hit: BoolArray) -> float:
     _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
     mid_rank = np.cumsum(counts) - (counts - 1) / 2
     return float((mid_rank[place][hit].sum() - hits * (hits + 1) / 2) / (hits * misses))
+
+
+def log_loss(probability: FloatArray, hit: BoolArray) -> float:
+    """Return the mean negative log-likelihood of the outcomes [nats]; nan without data."""
+    chance = np.where(hit, probability, 1.0 - probability)
+    return float(-np.mean(np.log(np.maximum(chance, 1e-12)))) if hit.size else float("nan")
 
 
 def brier(probability: FloatArray, hit: BoolArray) -> float:

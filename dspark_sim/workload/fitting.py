@@ -58,19 +58,26 @@ def calibrate(trace: Trace, drafter: str, method: str = "sts", seed: int = 0) ->
     """
     if method not in METHODS:
         raise InputError(f"unknown calibration method '{method}'; there are: {', '.join(METHODS)}")
-    fit_rows, unseen_rows = split_prompts(trace, seed)
-    seen, unseen = trace.take(fit_rows), trace.take(unseen_rows)
+    seen = trace.take(split_prompts(trace, seed)[0])
     learner = seen.drafter(drafter)
     anchors = visited(seen, learner)
-    fresh = fit(evidence(seen, learner, anchors), method)
-    before, after = _scores(unseen, unseen.drafter(drafter), fresh)
     where = (
         f"{len(set(seen.prompt_key))} prompts, {len(anchors)} visited anchors of {trace.name}, seed {seed}"
     )
-    fresh = replace(
-        fresh, fitted_on=where, ece_before=tuple(before.ece_G.tolist()), ece_after=tuple(after.ece_G.tolist())
-    )
-    return Fitted(trace.with_calibration(drafter, fresh), drafter, before, after)
+    fresh = replace(fit(evidence(seen, learner, anchors), method), fitted_on=where)
+    return adopt(trace, drafter, fresh, seed)
+
+
+def adopt(trace: Trace, drafter: str, fresh: Calibration, seed: int = 0) -> Fitted:
+    """Put a calibration on the trace; score it on the half of the prompts that a fit would not see.
+
+    Raises:
+        InputError: unknown drafter, no confidence head, or a single prompt.
+    """
+    unseen = trace.take(split_prompts(trace, seed)[1])
+    before, after = _scores(unseen, unseen.drafter(drafter), fresh)
+    scored = replace(fresh, ece_before=tuple(before.ece_G.tolist()), ece_after=tuple(after.ece_G.tolist()))
+    return Fitted(trace.with_calibration(drafter, scored), drafter, before, after)
 
 
 def _scores(trace: Trace, drafter: DrafterTrace, fresh: Calibration) -> tuple[Reliability, Reliability]:

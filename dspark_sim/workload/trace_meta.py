@@ -28,8 +28,8 @@ class CalibrationMeta:
     biases: list[float]
     method: Literal["identity", "sts", "bias"]
     fitted_on: str = ""
-    ece_before: list[float] = field(default_factory=list)
-    ece_after: list[float] = field(default_factory=list)
+    ece_before: list[float | None] = field(default_factory=list)
+    ece_after: list[float | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""``dspark-sim calibrate``: fit a drafter's confidences to what was accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dspark_sim.workload.fitting import Fitted
+    from dspark_sim.workload.traces import Trace
+
+
+def calibrate(
+    trace: Annotated[str, typer.Argument(help="A path, or the bare name of a shipped trace.")],
+    *,
+    method: Annotated[
+        str, typer.Option(help="sts: a temperature a position (the paper's); bias: temperature and bias.")
+    ] = "sts",
+    drafter: Annotated[str, typer.Option(help="Drafter; default: each one with a confidence head.")] = "",
+    temperatures: Annotated[
+        Path | None, typer.Option(help="Take the calibration from this JSON (sts_temperatures) instead.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split of the prompts.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Trace to write; default NAME.calibrated.parquet.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Fit the calibration on half of the prompts, print its errors on the others, write it.
+
+    Writes the trace with the calibration in its metadata (logits stay raw), and beside it, per drafter,
+    a JSON with the key sts_temperatures that serving engines read.
+
+    Example: dspark-sim calibrate chat.parquet --out chat.parquet
+    """
+    from dspark_sim.cli.common import print_json
+    from dspark_sim.workload.fitting import write_temperatures
+    from dspark_sim.workload.trace_io import read_trace, write_trace
+
+    source = read_trace(trace)
+    path = out or Path(f"{source.name}.calibrated.parquet")
+    fits = _fits(source, drafter, method, temperatures, seed)
+    write_trace(path, fits[-1].trace)
+    sidecars = {fit.drafter: path.with_suffix(f".{fit.drafter}.sts.json") for fit in fits}
+    for fit in fits:
+        write_temperatures(sidecars[fit.drafter], fit.calibration)
+    rows = [_row(fit, str(sidecars[fit.drafter])) for fit in fits]
+    if json_out:
+        print_json({"schema": "dspark-sim/calibrate/1", "out": str(path), "drafters": rows})
+    else:
+        _print(rows, path)
+
+
+def _fits(trace: Trace, name: str, method: str, given: Path | None, seed: int) -> list[Fitted]:
+    from dspark_sim.errors import InputError
+    from dspark_sim.workload.fitting import adopt, calibrate, read_temperatures
+
+    chosen = [trace.drafter(name)] if name else [d for d in trace.drafters.values() if d.has_confidence]
+    if not chosen:
+        raise InputError(
+            f"trace '{trace.name}': no drafter has a confidence head, so nothing can be calibrated"
+        )
+    fits = []
+    for drafter in chosen:
+        if given is None:
+            fits.append(calibrate(trace, drafter.name, method, seed))
+        else:
+            fits.append(adopt(trace, drafter.name, read_temperatures(given, drafter.gamma), seed))
+        trace = fits[-1].trace
+    return fits
+
+
+def _row(fit: Fitted, sidecar: str) -> dict[str, Any]:
+    return {
+        "drafter": fit.drafter,
+        "json": sidecar,
+        **fit.calibration.to_json(),
+        "auc_before": fit.before.auc_G.tolist(),
+        "auc_after": fit.after.auc_G.tolist(),
+        "brier_before": fit.before.brier_G.tolist(),
+        "brier_after": fit.after.brier_G.tolist(),
+    }
+
+
+def _print(rows: list[dict[str, Any]], path: Path) -> None:
+    from dspark_sim.results.tables import text_table
+
+    for row in rows:
+        print(
+            f"{row['drafter']}: {row['method']}, {row['fitted_on']}; scores on the prompts it did not see\n"
+        )
+        print(text_table(dict.fromkeys(_cells(row, 0), ">"), [_cells(row, j) for j in _positions(row)]))
+        print(f"\nwrote {path} and {row['json']}")
+
+
+def _positions(row: dict[str, Any]) -> range:
+    return range(len(row["temperatures"]))
+
+
+def _cells(row: dict[str, Any], j: int) -> dict[str, str]:
+    numbers = {
+        "temperature": row["temperatures"],
+        "bias": row["biases"],
+        "ECE before": row["ece_before"],
+        "ECE after": row["ece_after"],
+        "AUC before": row["auc_before"],
+        "AUC after": row["auc_after"],
+    }
+    return {"position": str(j + 1)} | {name: f"{values[j]:.3f}" for name, values in numbers.items()}

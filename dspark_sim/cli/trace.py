@@ -1,0 +1,131 @@
+"""``dspark-sim trace show`` and ``dspark-sim trace check``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Look into traces of acceptance and confidence, and check them.")
+
+
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(help="A path, or the bare name of a shipped trace (chat.parquet).")],
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Print requests, tokens, and acceptance and calibration per drafter, domain and position.
+
+    All figures are taken over the anchors that a full-block replay visits. Intervals are 95%, from
+    resampling prompts.
+
+    Example: dspark-sim trace show qwen3-4b-chat.synth.parquet
+    """
+    from dspark_sim.cli.common import print_json
+    from dspark_sim.workload.summary import summarise
+    from dspark_sim.workload.trace_io import read_trace
+
+    summary = summarise(read_trace(file))
+    if json_out:
+        print_json({"schema": "dspark-sim/trace/1", **summary})
+    else:
+        _print(summary)
+
+
+@app.command()
+def check(
+    files: Annotated[list[str], typer.Argument(help="Traces: paths or bare names.")],
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Validate traces: one line a file; exit 1 if a file breaks a rule of the format.
+
+    Example: dspark-sim trace check traces/*.parquet
+    """
+    from dspark_sim.cli.common import print_json
+
+    verdicts = [_verdict(file) for file in files]
+    if json_out:
+        print_json({"schema": "dspark-sim/trace-check/1", "files": verdicts})
+    else:
+        for verdict in verdicts:
+            print(verdict["error"] or f"{verdict['file']}: ok, {verdict['requests']} requests")
+    if any(verdict["error"] for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _verdict(file: str) -> dict[str, Any]:
+    from dspark_sim.errors import DataError
+    from dspark_sim.files import find
+    from dspark_sim.workload.trace_io import read_trace
+
+    find(file, "traces", ".parquet")
+    try:
+        return {"file": file, "error": None, "requests": len(read_trace(file).request_id)}
+    except DataError as error:
+        return {"file": file, "error": str(error), "requests": None}
+
+
+def _print(summary: dict[str, Any]) -> None:
+    for line in _heading(summary):
+        print(line)
+    for drafter in summary["drafters"]:
+        print(f"\n{drafter['drafter']} ({drafter['kind']}, gamma {drafter['gamma']}): {_fitted(drafter)}")
+        for figures in drafter["domains"]:
+            print(f"\n{_domain_line(figures)}\n")
+            print(_positions(figures))
+
+
+def _heading(summary: dict[str, Any]) -> list[str]:
+    warning = "SYNTHETIC TRACE: acceptance drawn from a model, not recorded from a pair"
+    tokens, mean, most = (summary[f"output_tokens{suffix}"] for suffix in ("", "_mean", "_max"))
+    arrivals = ", with arrival times" if summary["arrivals"] else ""
+    return [
+        *([warning] if summary["synthetic"] else []),
+        f"trace          {summary['trace']} ({summary['content_hash'][:12]})",
+        f"target         {summary['target']}, temperature {summary['temperature']:g}",
+        f"made           {summary['made']}",
+        f"requests       {summary['requests']:,} of {summary['prompts']:,} prompts{arrivals}",
+        f"output tokens  {tokens:,} in all, {mean:.0f} a request, {most} at most",
+        f"prompt tokens  {summary['prompt_tokens_mean']:.0f} a request",
+    ]
+
+
+def _fitted(drafter: dict[str, Any]) -> str:
+    if "ece_raw" not in drafter["domains"][0]:
+        return "no confidence head"
+    fitted = drafter["calibration"]
+    if fitted["method"] == "identity":
+        return "confidences as the head says them, no calibration"
+    numbers = ", ".join(f"{t:.2f}" for t in fitted["temperatures"])
+    return f"calibrated by {fitted['method']} on {fitted['fitted_on']}; temperatures {numbers}"
+
+
+def _domain_line(figures: dict[str, Any]) -> str:
+    (low, high), uncut = figures["accepted_len_ci"], figures["accepted_len_uncut"]
+    return (
+        f"  {figures['domain']}: accepted length {figures['accepted_len']:.2f} [{low:.2f}, {high:.2f}] "
+        f"({uncut:.2f} far from the end of a text) over {figures['rounds']:,} rounds of "
+        f"{figures['requests']:,} requests"
+    )
+
+
+def _positions(figures: dict[str, Any]) -> str:
+    from dspark_sim.results.tables import text_table
+
+    rows = [_position(figures, j) for j in range(len(figures["conditional"]))]
+    return text_table(dict.fromkeys(rows[0], ">"), rows)
+
+
+def _position(figures: dict[str, Any], j: int) -> dict[str, str]:
+    low, high = (end[j] for end in figures["conditional_ci"])
+    row = {
+        "position": str(j + 1),
+        "decided": f"{figures['reached'][j]:,}",
+        "conditional": f"{figures['conditional'][j]:.3f} [{low:.3f}, {high:.3f}]",
+        "survival": f"{figures['survival'][j]:.3f}",
+    }
+    for score, places in (("ece", 3), ("auc", 3)):
+        for label in ("raw", "calibrated"):
+            if f"{score}_{label}" in figures:
+                row[f"{score.upper()} {label}"] = f"{figures[f'{score}_{label}'][j]:.{places}f}"
+    return row
