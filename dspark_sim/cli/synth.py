@@ -112,8 +112,10 @@ def _print(trace: Trace, spec: SynthSpec, path: Path, json_out: bool) -> None:
     print(
         f"SYNTHETIC trace {path}: {summary['requests']} requests, {summary['output_tokens']:,} output tokens"
     )
-    cells = [{key: _cell(value) for key, value in row.items()} for row in rows]
-    print(text_table(dict.fromkeys(rows[0], "<"), cells))
+    for row in rows:
+        cells = [_cells(row, j) for j in range(len(row["requested"]))]
+        print(f"\n{row['drafter']}: accepted length {row['accepted_len']:.2f}\n")
+        print(text_table(dict.fromkeys(cells[0], ">"), cells))
 
 
 def _row(drafter: dict[str, Any], spec: SynthSpec) -> dict[str, Any]:
@@ -127,7 +129,9 @@ def _row(drafter: dict[str, Any], spec: SynthSpec) -> dict[str, Any]:
     }
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(f"{x:.3f}" for x in value)
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+def _cells(row: dict[str, Any], j: int) -> dict[str, str]:
+    return {
+        "position": str(j + 1),
+        "conditional acceptance\nrequested": f"{row['requested'][j]:.3f}",
+        "\nin the trace": f"{row['conditional'][j]:.3f}",
+    }

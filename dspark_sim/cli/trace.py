@@ -72,7 +72,15 @@ def _print(summary: dict[str, Any]) -> None:
         print(f"\n{drafter['drafter']} ({drafter['kind']}, gamma {drafter['gamma']}): {_fitted(drafter)}")
         for figures in drafter["domains"]:
             print(f"\n{_domain_line(figures)}\n")
-            print(_positions(figures))
+            print(_positions(figures, _labels(drafter)))
+
+
+def _labels(drafter: dict[str, Any]) -> dict[str, str]:
+    """Which confidences to score, and their headers: none without a head, raw ones if nothing was fitted."""
+    if "ece_raw" not in drafter["domains"][0]:
+        return {}
+    method = drafter["calibration"]["method"]
+    return {"raw": "raw"} if method == "identity" else {"raw": "raw", "calibrated": method}
 
 
 def _heading(summary: dict[str, Any]) -> list[str]:
@@ -91,10 +99,10 @@ def _heading(summary: dict[str, Any]) -> list[str]:
 
 
 def _fitted(drafter: dict[str, Any]) -> str:
-    if "ece_raw" not in drafter["domains"][0]:
+    fitted, labels = drafter["calibration"], _labels(drafter)
+    if not labels:
         return "no confidence head"
-    fitted = drafter["calibration"]
-    if fitted["method"] == "identity":
+    if len(labels) == 1:
         return "confidences as the head says them, no calibration"
     numbers = ", ".join(f"{t:.2f}" for t in fitted["temperatures"])
     return f"calibrated by {fitted['method']} on {fitted['fitted_on']}; temperatures {numbers}"
@@ -109,23 +117,23 @@ def _domain_line(figures: dict[str, Any]) -> str:
     )
 
 
-def _positions(figures: dict[str, Any]) -> str:
+def _positions(figures: dict[str, Any], labels: dict[str, str]) -> str:
     from dspark_sim.results.tables import text_table
 
-    rows = [_position(figures, j) for j in range(len(figures["conditional"]))]
+    rows = [_position(figures, j, labels) for j in range(len(figures["conditional"]))]
     return text_table(dict.fromkeys(rows[0], ">"), rows)
 
 
-def _position(figures: dict[str, Any], j: int) -> dict[str, str]:
+def _position(figures: dict[str, Any], j: int, labels: dict[str, str]) -> dict[str, str]:
     low, high = (end[j] for end in figures["conditional_ci"])
     row = {
         "position": str(j + 1),
-        "decided": f"{figures['reached'][j]:,}",
-        "conditional": f"{figures['conditional'][j]:.3f} [{low:.3f}, {high:.3f}]",
-        "survival": f"{figures['survival'][j]:.3f}",
+        "decided\n[rounds]": f"{figures['reached'][j]:,}",
+        "conditional\nacceptance": f"{figures['conditional'][j]:.3f}",
+        "\n95% interval": f"{low:.3f}..{high:.3f}",
+        "\nsurvival": f"{figures['survival'][j]:.3f}",
     }
-    for score, places in (("ece", 3), ("auc", 3)):
-        for label in ("raw", "calibrated"):
-            if f"{score}_{label}" in figures:
-                row[f"{score.upper()} {label}"] = f"{figures[f'{score}_{label}'][j]:.{places}f}"
+    for score in ("ece", "auc"):
+        for key, label in labels.items():
+            row[f"{score.upper()}\n{label}"] = f"{figures[f'{score}_{key}'][j]:.3f}"
     return row

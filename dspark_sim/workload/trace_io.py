@@ -209,7 +209,7 @@ def _table(trace: Trace) -> pa.Table:
     }
     for drafter in trace.drafters.values():
         columns |= _drafter_columns(drafter, trace.offset_Q1)
-    text = json.dumps(trace.meta, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(trace.meta, separators=(",", ":"))
     return pa.table(columns).replace_schema_metadata({META_KEY: text})
 
 
