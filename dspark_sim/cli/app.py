@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "trace": "dspark_sim.cli.trace:app",
     "synth": "dspark_sim.cli.synth:synth",
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
+    "hw": "dspark_sim.cli.hw:app",
     "policies": "dspark_sim.cli.policies:policies",
 }
 

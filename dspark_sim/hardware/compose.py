@@ -125,7 +125,7 @@ def parallel_pass_ms(kernels: Kernels, block: int, requests: Sequence[int], cont
 
 
 def serial_pass_ms(kernels: Kernels, requests: Sequence[int], context: int) -> FloatArray:
-    """Return one pass of a one-layer autoregressive drafter [ms]: its input projection (2 hidden), layer, head."""
+    """Return one pass of a one-layer autoregressive drafter [ms]: input projection, layer, LM head."""
     model = kernels.model
     layer = kernels.layer_ms(requests) + kernels.attention_layer_ms(requests, context)
     return layer + 2 * kernels.gemm_ms(model.hidden, model.hidden, requests) + kernels.head_ms(requests)

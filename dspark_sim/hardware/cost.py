@@ -16,8 +16,8 @@ import numpy as np
 
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.profile import Attention, EagerTail, HardwareProfile, ParallelDraft
-from dspark_sim.hardware.tables import capture_sizes, pad, read_table
-from dspark_sim.schema import DraftKind, FloatArray, IntArray
+from dspark_sim.hardware.tables import Table, capture_sizes, pad
+from dspark_sim.schema import DraftKind, FloatArray
 
 MS = 1e-3  # seconds
 #: The context axis gets one point this many times past its end, so that reading never leaves the grid.
@@ -47,7 +47,7 @@ class StepCost:
         self._draft_s: dict[tuple[str, int], list[float]] = {}
 
     def padded(self, batch_tokens: int) -> int:
-        """Return the tokens that a step of ``batch_tokens`` runs: the next captured size, or itself when eager."""
+        """Return the tokens that a step runs: the next captured size, or as they are when eager."""
         if not self.captured or batch_tokens > self.captured[-1]:
             return batch_tokens
         return self.captured[bisect_left(self.captured, batch_tokens)] if batch_tokens else 0
@@ -83,9 +83,8 @@ class StepCost:
             synchronous: whether the host waits for this step's confidences (the pipeline bubble).
         """
         assert batch_tokens <= self._max_tokens
-        return float(self._verify_s_B[batch_tokens]) + self._rest_s(
-            num_running, kv_tokens, draft_s, synchronous
-        )
+        rest_s = self._rest_s(num_running, kv_tokens, draft_s, synchronous)
+        return float(self._verify_s_B[batch_tokens]) + rest_s
 
     def step_s_M(
         self, num_running: int, kv_tokens: int, max_draft_tokens: int, draft_s: float, synchronous: bool
@@ -102,7 +101,7 @@ class StepCost:
         end = num_running + max_draft_tokens + 1
         assert end <= self._max_tokens + 1
         rest_s = self._rest_s(num_running, kv_tokens, draft_s, synchronous)
-        return cast(FloatArray, self._verify_s_B[num_running:end] + rest_s)
+        return self._verify_s_B[num_running:end] + rest_s
 
     def attention_s(self, num_running: int, kv_tokens: int) -> float:
         """Return the attention of one step [s]; 0 where the verify table contains it."""
@@ -123,11 +122,11 @@ class StepCost:
                 f"profile {self.profile.name}: no draft cost for a '{kind}' drafter (it has: {known}); "
                 f"add draft.{kind} to the profile"
             )
-        running_R = np.arange(self._max_requests + 1)
+        running_R = _counts(self._max_requests)
         captured = self.captured if draft.lookup == "ceil_to_capture" else []
         share = k / draft.gamma if isinstance(draft, ParallelDraft) else 1.0
-        at_R = pad(running_R, captured) * share
-        pass_R = read_table(at_R, draft.requests, draft.pass_ms, draft.lookup == "floor", draft.beyond)
+        table = Table(draft.requests, draft.pass_ms, draft.beyond, floor=draft.lookup == "floor")
+        pass_R = table.read(pad(running_R, captured) * share)
         if isinstance(draft, ParallelDraft):
             cost_R = pass_R + k * (draft.serial_ms + draft.serial_ms_per_request * running_R)
         else:
@@ -140,12 +139,11 @@ class _AttentionGrid:
     """Attention [s] by requests (every R, expanded) and mean context (grid points, read linearly)."""
 
     def __init__(self, attention: Attention, max_requests: int) -> None:
-        running_R = np.arange(max_requests + 1)
         contexts, beyond = attention.context_tokens, attention.beyond
         far = [*contexts, contexts[-1] * _FAR]
-        rows = [read_table(np.array(far), contexts, row, False, beyond) for row in attention.ms]
-        columns = np.array(rows).T
-        grid = [read_table(running_R, attention.requests, list(column), False, beyond) for column in columns]
+        far_X, running_R = np.array(far, dtype=np.float64), _counts(max_requests)
+        by_context = zip(*(Table(contexts, row, beyond).read(far_X) for row in attention.ms), strict=True)
+        grid = [Table(attention.requests, column, beyond).read(running_R) for column in by_context]
         self._contexts = far
         self._s_RC: list[list[float]] = (np.array(grid).T * MS).tolist()
 
@@ -167,15 +165,15 @@ def verify_ms(profile: HardwareProfile, max_tokens: int, captured: Sequence[int]
         max_tokens: last size wanted.
         captured: ascending captured sizes.
     """
-    table = profile.verify
-    values = list(accumulate(table.ms, max)) if table.monotone else list(table.ms)
-    tokens_B = np.arange(max_tokens + 1)
-    at_B = pad(tokens_B, captured) if table.lookup == "ceil_to_capture" else tokens_B
-    cost_B = read_table(at_B, table.tokens, values, table.lookup == "floor", table.beyond)
+    verify = profile.verify
+    values = list(accumulate(verify.ms, max)) if verify.monotone else verify.ms
+    table = Table(verify.tokens, values, verify.beyond, floor=verify.lookup == "floor")
+    tokens_B = _counts(max_tokens)
+    cost_B = table.read(pad(tokens_B, captured) if verify.lookup == "ceil_to_capture" else tokens_B)
     limit = captured[-1] if captured else 0
     if profile.eager is not None and max_tokens > limit:
-        start_ms = read_table(np.array([limit]), table.tokens, values, table.lookup == "floor", table.beyond)
-        eager = _Eager(profile.eager, limit, float(start_ms[0]), table.monotone)
+        limit_ms = float(table.read(np.array([float(limit)]))[0])
+        eager = _Eager(profile.eager, limit, limit_ms, verify.monotone)
         cost_B[limit + 1 :] = eager.read_ms(tokens_B[limit + 1 :], cost_B[limit + 1 :])
     cost_B[0] = 0.0
     return cost_B
@@ -190,13 +188,13 @@ class _Eager:
     limit_ms: float
     monotone: bool
 
-    def read_ms(self, tokens_X: IntArray, kernels_X: FloatArray) -> FloatArray:
+    def read_ms(self, tokens_X: FloatArray, kernels_X: FloatArray) -> FloatArray:
         """Return the cost at ``tokens_X``, all past the limit, where the verify table says ``kernels_X``."""
         tail = self.tail
         if tail.tokens is None or tail.ms is None or tail.beyond is None:
             return kernels_X + cast(float, tail.overhead_ms)
         values = list(accumulate(tail.ms, max, initial=self.limit_ms))[1:] if self.monotone else tail.ms
-        cost_X = read_table(tokens_X, tail.tokens, values, False, tail.beyond)
+        cost_X = Table(tail.tokens, values, tail.beyond).read(tokens_X)
         first = tail.tokens[0]
         if tail.below == "ramp" and self.limit < first:
             ramp_X = np.interp(tokens_X, [self.limit, first], [self.limit_ms, values[0]])
@@ -206,5 +204,9 @@ class _Eager:
 
 def _host_s(profile: HardwareProfile, max_requests: int) -> list[float]:
     host = profile.host
-    running_R = np.arange(max_requests + 1)
-    return cast(list[float], ((host.constant_ms + host.per_request_ms * running_R) * MS).tolist())
+    return cast(list[float], ((host.constant_ms + host.per_request_ms * _counts(max_requests)) * MS).tolist())
+
+
+def _counts(last: int) -> FloatArray:
+    """Return 0..last as floats."""
+    return np.arange(last + 1, dtype=np.float64)

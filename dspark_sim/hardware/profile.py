@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,7 +33,7 @@ How = Literal["measured", "composed", "derived", "fitted", "assumed"]
 
 
 def _ascending(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         if after <= before:
             raise ValueError(f"sizes must rise strictly, but {after} follows {before}; sort them, each once")
     return sizes
@@ -43,7 +44,7 @@ def _same_length(section: Any, sizes: str, values: str) -> Any:
     wanted, given = len(getattr(section, sizes)), len(getattr(section, values))
     if wanted != given:
         raise ValueError(
-            f"{sizes} has {wanted} entries but {values} has {given}; give one {values} entry per {sizes} entry"
+            f"{sizes} has {wanted} entries but {values} has {given}; give one {values} entry for each"
         )
     if wanted == 1 and section.beyond != "hold":
         raise ValueError(f"beyond '{section.beyond}' needs two points, the table has one; use beyond: hold")
@@ -123,7 +124,7 @@ class EagerTail(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Attention(_Section):
-    """Attention of all layers by running requests and mean KV context; ms[i][j] at requests[i], context_tokens[j].
+    """Attention of all layers: ms[i][j] at requests[i] running requests of mean KV context_tokens[j].
 
     Read bilinearly; below the first size of an axis its value holds, past the last ``beyond``.
     """
@@ -183,9 +184,10 @@ class Drafters(_Section):
         return getattr(self, kind, None)
 
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def kinds(self) -> tuple[DraftKind, ...]:
         """Drafter kinds that the profile can charge."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        known: tuple[DraftKind, ...] = ("dspark", "dflash", "mtp", "eagle")
+        return tuple(kind for kind in known if self.get(kind) is not None)
 
 
 @dataclass(frozen=True, slots=True)

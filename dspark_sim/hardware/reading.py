@@ -178,10 +178,15 @@ def _section_at(location: Location) -> Any:
         return Source if len(location) == 2 else None
     current: Any = HardwareProfile
     for key in location:
-        if not is_dataclass(current):
+        if not (isinstance(current, type) and is_dataclass(current)):
             return None
-        current = _dataclass_in(get_type_hints(current).get(str(key)))
+        current = _dataclass_in(_hints(current).get(str(key)))
     return current
+
+
+@cache
+def _hints(section: Any) -> dict[str, Any]:
+    return get_type_hints(section)
 
 
 def _dataclass_in(hint: Any) -> Any:
@@ -214,7 +219,7 @@ def _rule(item: Any, location: Location) -> str:
         return _unknown_key(location)
     if kind == "value_error":
         return str(item["ctx"]["error"])
-    rule = _CURES.get(kind, item["msg"]).format(got=_show(value), **item.get("ctx", {}))
+    rule: str = _CURES.get(kind, item["msg"]).format(got=_show(value), **item.get("ctx", {}))
     if kind in ("float_type", "int_type") and isinstance(value, str) and _is_number(value):
         rule += "; YAML took it for text: write it without quotes, and an exponent as 3.35e+12"
     return rule

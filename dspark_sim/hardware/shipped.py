@@ -128,8 +128,8 @@ def b300_document(cost_csv: Path) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": "b300-tp4-dsv4-flash",
-        "description": "DeepSeek-V4-Flash-0731 with its DSpark drafter on four B300 (TP4), vLLM's own start-up "
-        "profile: captured graphs to 1,024 tokens, then a cliff from 20.6 to 104 ms",
+        "description": "DeepSeek-V4-Flash-0731 with its DSpark drafter on four B300 (TP4), vLLM's own "
+        "start-up profile: captured graphs to 1,024 tokens, then a cliff from 20.6 to 104 ms",
         "device": "4 x B300, tensor parallel",
         "model": "DeepSeek-V4-Flash-0731",
         "num_gpus": 4,
@@ -169,7 +169,7 @@ def b300_document(cost_csv: Path) -> dict[str, Any]:
 
 
 def _medians(cost_csv: Path, curve: str) -> dict[int, float]:
-    """Return size -> median of five samples [ms]; 8,184 is how far the plot's axis misses 8,192 (twice 4,096)."""
+    """Return size -> median of five samples [ms]; the plot's axis misses 8,192 (twice 4,096) by eight."""
     import pandas as pd
 
     table = pd.read_csv(cost_csv)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dspark_sim.hardware.profile import Beyond, Capture
-from dspark_sim.schema import FloatArray, IntArray
+from dspark_sim.schema import FloatArray
 
 
 def vllm_capture_sizes(limit: int) -> list[int]:
@@ -34,47 +35,54 @@ def capture_sizes(capture: Capture | None, table: Sequence[int]) -> list[int]:
     return [size for size in sizes if size <= capture.limit]
 
 
-def pad(sizes_X: IntArray, captured: Sequence[int]) -> IntArray:
+def pad(sizes_X: FloatArray, captured: Sequence[int]) -> FloatArray:
     """Round each size up to a captured one; past the largest captured one (eager) it stays. 0 stays 0.
 
     Args:
         sizes_X: tokens or requests, any shape.
         captured: ascending captured sizes.
     """
-    ladder = np.array([0, *captured])
+    ladder = np.array([0, *captured], dtype=np.float64)
     place = np.searchsorted(ladder, sizes_X)
     return np.where(sizes_X <= ladder[-1], ladder[np.minimum(place, len(ladder) - 1)], sizes_X)
 
 
-def tail_slope(sizes: Sequence[int], values: Sequence[float], beyond: Beyond) -> float:
-    """Return the slope past the last size [value per size]; see :data:`dspark_sim.hardware.profile.Beyond`.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Values at measured sizes, and how to read between and past them.
 
-    last_octave spans a factor of two, so that a tile step between the last two points (1,024 to 1,025
-    tokens costs 1.1 ms on an H100) does not pass for the price of every further token.
+    sizes: ascending, at least one.
+    values: one per size, any unit.
+    beyond: what holds past the last size; below the first its value holds.
+    floor: read the largest size not above instead of interpolating linearly.
     """
-    if beyond == "hold":
-        return 0.0
-    half = int(np.searchsorted(sizes, sizes[-1] / 2, side="right")) - 1
-    start = len(sizes) - 2 if beyond == "last_two" else min(max(half, 0), len(sizes) - 2)
-    return (values[-1] - values[start]) / (sizes[-1] - sizes[start])
 
+    sizes: Sequence[int]
+    values: Sequence[float]
+    beyond: Beyond
+    floor: bool = False
 
-def read_table(
-    at_X: FloatArray | IntArray, sizes: Sequence[int], values: Sequence[float], floor: bool, beyond: Beyond
-) -> FloatArray:
-    """Read a table at ``at_X``; equals the table at its own sizes exactly.
+    @property
+    def slope(self) -> float:
+        """Slope past the last size [value per size]; see :data:`dspark_sim.hardware.profile.Beyond`.
 
-    Args:
-        at_X: sizes to read at, any shape; below the first size of the table its value holds.
-        sizes: ascending sizes of the table.
-        values: one per size.
-        floor: the largest size not above, instead of linear interpolation.
-        beyond: what holds past the last size.
-    """
-    if floor:
-        place = np.searchsorted(sizes, at_X, side="right") - 1
-        inside = np.asarray(values, dtype=np.float64)[np.maximum(place, 0)]
-    else:
-        inside = np.interp(at_X, sizes, values)
-    over = np.maximum(np.asarray(at_X, dtype=np.float64) - sizes[-1], 0.0)
-    return inside + tail_slope(sizes, values, beyond) * over
+        last_octave spans a factor of two, so that a tile step between the last two points (1,024 to
+        1,025 tokens costs 1.1 ms on an H100) does not pass for the price of every further token. Never
+        negative: a dip at the end of a measurement must not lead to steps that take no time.
+        """
+        if self.beyond == "hold":
+            return 0.0
+        last = len(self.sizes) - 1
+        half = int(np.searchsorted(self.sizes, self.sizes[-1] / 2, side="right")) - 1
+        start = last - 1 if self.beyond == "last_two" else min(max(half, 0), last - 1)
+        rise = (self.values[last] - self.values[start]) / (self.sizes[last] - self.sizes[start])
+        return max(rise, 0.0)
+
+    def read(self, at_X: FloatArray) -> FloatArray:
+        """Return the value at each size of ``at_X``, any shape; exact at the table's own sizes."""
+        if self.floor:
+            place = np.searchsorted(self.sizes, at_X, side="right") - 1
+            inside = np.asarray(self.values, dtype=np.float64)[np.maximum(place, 0)]
+        else:
+            inside = np.interp(at_X, self.sizes, self.values)
+        return inside + self.slope * np.maximum(at_X - self.sizes[-1], 0.0)
