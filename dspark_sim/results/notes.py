@@ -1,0 +1,74 @@
+"""What a reader must know beside the numbers: captions and footnotes from the document of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+AUTOREGRESSIVE = ("mtp", "eagle")
+
+
+def caption(about: dict[str, Any]) -> list[str]:
+    """Return lines that name trace and profile; what is synthetic says so first."""
+    trace, profile = about["trace"], about["profile"]
+    gpus = f"{profile['num_gpus']} GPU{'s' if profile['num_gpus'] > 1 else ''}"
+    return [
+        f"trace    {synthetic_mark(about)}{trace['name']}: {trace['target']}, T = {trace['temperature']:g}",
+        f"hardware {profile['name']}: {profile['model']} on {gpus} ({profile['device']})",
+    ]
+
+
+def synthetic_mark(about: dict[str, Any]) -> str:
+    """Return ``SYNTHETIC `` for a trace that no pair recorded, else an empty string."""
+    return "SYNTHETIC " if about["trace"]["synthetic"] else ""
+
+
+def footer(about: dict[str, Any]) -> str:
+    """Return the line under a picture: trace, profile, version."""
+    trace, profile = about["trace"], about["profile"]
+    return (
+        f"{synthetic_mark(about)}trace {trace['name']} ({trace['target']}) · "
+        f"{profile['name']} ({profile['model']}) · dspark-sim {about['version']}"
+    )
+
+
+def notes(about: dict[str, Any], policies: Iterable[str]) -> list[str]:
+    """Return the footnotes that trace, profile and policies of a run call for.
+
+    Args:
+        about: document of the run (:class:`dspark_sim.results.store.Results`).
+        policies: normalised specs in the table.
+    """
+    trace, profile = about["trace"], about["profile"]
+    found = []
+    if trace["synthetic"]:
+        found.append(
+            "SYNTHETIC trace: acceptance was drawn from a model of acceptance, not recorded from a pair."
+        )
+    if not same_model(trace["target"], profile["model"]):
+        found.append(
+            f"The pair and the hardware differ: acceptance comes from {trace['target']}, "
+            f"step cost from {profile['model']}."
+        )
+    if any(_is_mtp(policy) for policy in policies) and trace["drafter_kind"] not in AUTOREGRESSIVE:
+        found.append(
+            "mtp: acceptance is that of the first k positions of the recorded "
+            f"{trace['drafter_kind']} block; the trace has no autoregressive drafter."
+        )
+    assumed = [path for path, how in sorted(profile["how"].items()) if how == "assumed"]
+    if assumed:
+        found.append(f"Assumed, not measured, in {profile['name']}: {', '.join(assumed)}.")
+    return found
+
+
+def same_model(target: str, model: str) -> bool:
+    """Whether two names are of one model: equal but for case, organisation and punctuation."""
+    return _bare(target) == _bare(model)
+
+
+def _bare(name: str) -> str:
+    return "".join(c for c in name.rpartition("/")[2].lower() if c.isalnum())
+
+
+def _is_mtp(policy: str) -> bool:
+    return policy.partition(":")[0] == "mtp"

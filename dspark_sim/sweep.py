@@ -1,0 +1,246 @@
+"""A grid of policy x concurrency x seed over one trace on one profile, on several processes.
+
+A point depends on its task alone, so the answer does not depend on the number of processes or on
+the order in which they finish. With a folder, every finished point is kept there under the hash of
+all that it depends on (the code included); a repeated or interrupted sweep computes what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspark_sim import __version__
+from dspark_sim.engine.simulator import simulate
+from dspark_sim.errors import InputError, did_you_mean
+from dspark_sim.files import write_text
+from dspark_sim.hardware.profile import HardwareProfile, load_profile
+from dspark_sim.policies.registry import parse_policy
+from dspark_sim.results.metrics import Point, point
+from dspark_sim.workload.trace_io import read_trace
+
+if TYPE_CHECKING:
+    from dspark_sim.workload.traces import Trace
+
+#: Fields of a run that ``--set`` may override, beside those of the profile.
+RUN_PATHS = ("workload.max_output_tokens",)
+
+_CODE = ("engine", "hardware", "policies", "results/metrics.py", "workload", "rng.py", "schema.py")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all points of a sweep share, by name, so that it travels cheaply to a worker.
+
+    Attributes:
+        trace: trace file, by path or bare name.
+        hw: hardware profile, by path or bare name.
+        overrides: ``(path, value)`` of the profile, as ``--set`` gives them.
+        output_tokens: output tokens to measure per point.
+        drafter: drafter of the trace; None: the trace's own choice.
+        max_output_tokens: texts are cut to this many tokens; None: not cut.
+    """
+
+    trace: str
+    hw: str
+    overrides: tuple[tuple[str, str], ...] = ()
+    output_tokens: int = 20_000
+    drafter: str | None = None
+    max_output_tokens: int | None = None
+
+    def load_trace(self) -> Trace:
+        """Return the trace, read once per process."""
+        return _trace(self.trace)
+
+    def load_profile(self) -> HardwareProfile:
+        """Return the profile with its overrides, read once per process."""
+        return _profile(self.hw, self.overrides)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One point to compute: ``policy`` is a normalised spec."""
+
+    setup: Setup
+    policy: str
+    concurrency: int
+    seed: int
+
+
+@lru_cache(maxsize=4)
+def _trace(name: str) -> Trace:
+    return read_trace(name)
+
+
+@lru_cache(maxsize=4)
+def _profile(name: str, overrides: tuple[tuple[str, str], ...]) -> HardwareProfile:
+    return load_profile(name, dict(overrides))
+
+
+def split_overrides(assignments: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], int | None]:
+    """Return the overrides of the profile and ``workload.max_output_tokens`` from ``--set`` values.
+
+    Raises:
+        InputError: an unknown ``workload.`` path, or a value that is not a whole number above 1.
+    """
+    ours = {path: value for path, value in assignments.items() if path.startswith("workload.")}
+    for path in ours:
+        if path not in RUN_PATHS:
+            raise InputError(
+                f"--set {path}: no such field{did_you_mean(path, RUN_PATHS)}; known: {', '.join(RUN_PATHS)}"
+            )
+    profile = tuple((path, value) for path, value in assignments.items() if path not in ours)
+    return profile, _cut(ours.get("workload.max_output_tokens"))
+
+
+def _cut(word: str | None) -> int | None:
+    if word is None:
+        return None
+    if not word.isdecimal() or int(word) < 2:
+        raise InputError(f"--set workload.max_output_tokens={word}: must be a whole number of at least 2")
+    return int(word)
+
+
+def simulate_task(task: Task) -> Point:
+    """Simulate one point.
+
+    Raises:
+        InputError: the trace, the profile or the policy does not allow it.
+    """
+    setup = task.setup
+    run = simulate(
+        setup.load_trace(),
+        setup.load_profile(),
+        parse_policy(task.policy),
+        concurrency=task.concurrency,
+        output_tokens=setup.output_tokens,
+        seed=task.seed,
+        drafter=setup.drafter,
+        max_output_tokens=setup.max_output_tokens,
+    )
+    return point(run)
+
+
+def grid(setup: Setup, policies: Iterable[str], loads: Iterable[int], seeds: Iterable[int]) -> list[Task]:
+    """Return the tasks of a grid: by policy, then load, then seed."""
+    loads, seeds = list(loads), list(seeds)
+    return [Task(setup, policy, load, seed) for policy in policies for load in loads for seed in seeds]
+
+
+def sweep(
+    tasks: Sequence[Task],
+    *,
+    jobs: int = 1,
+    store: PointStore | None = None,
+    on_point: Callable[[], None] = lambda: None,
+) -> list[Point]:
+    """Return the points of ``tasks``, in their order.
+
+    Args:
+        tasks: what to compute; see :func:`grid`.
+        jobs: worker processes; 1 computes in this one.
+        store: where finished points are kept and found again.
+        on_point: called after every point, found or computed.
+
+    Raises:
+        InputError: as :func:`simulate_task`, at the first point that is not allowed.
+    """
+    found: dict[int, Point] = {}
+    for i, kept in enumerate(store.get(task) if store else None for task in tasks):
+        if kept is not None:
+            found[i] = kept
+            on_point()
+    missing = [i for i in range(len(tasks)) if i not in found]
+    for i, computed in _computed(missing, tasks, jobs):
+        found[i] = computed
+        if store:
+            store.put(tasks[i], computed)
+        on_point()
+    return [found[i] for i in range(len(tasks))]
+
+
+def _computed(missing: list[int], tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Point]]:
+    """Yield (index, point) as they finish; low loads first, because they take the most steps."""
+    order = sorted(missing, key=lambda i: (tasks[i].concurrency, i))
+    if jobs == 1 or len(order) < 2:
+        yield from ((i, simulate_task(tasks[i])) for i in order)
+        return
+    from joblib import Parallel, delayed, parallel_config
+
+    # One thread a worker: the arrays of a step are small, and spinning threads would fight for cores.
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        workers = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        yield from workers(delayed(_indexed)(i, tasks[i]) for i in order)
+
+
+def _indexed(index: int, task: Task) -> tuple[int, Point]:
+    return index, simulate_task(task)
+
+
+@dataclass
+class PointStore:
+    """Finished points under ``folder``, one small JSON file each, named by the hash of their inputs."""
+
+    folder: Path
+    _bases: dict[Setup, dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, task: Task) -> Point | None:
+        """Return the point of ``task``, or None if it is not there."""
+        path = self._path(task)
+        if not path.is_file():
+            return None
+        kept: Point = json.loads(path.read_text(encoding="utf-8"))
+        return kept
+
+    def put(self, task: Task, computed: Point) -> None:
+        """Keep a computed point; a reader sees all of it or none of it."""
+        write_text(self._path(task), json.dumps(computed) + "\n")
+
+    def _path(self, task: Task) -> Path:
+        if task.setup not in self._bases:
+            self._bases[task.setup] = fingerprint(task.setup)
+        what = self._bases[task.setup] | {
+            "policy": task.policy,
+            "rule": _rule_hash(task.policy),
+            "concurrency": task.concurrency,
+            "seed": task.seed,
+        }
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        return self.folder / f"{digest[:32]}.json"
+
+
+def fingerprint(setup: Setup) -> dict[str, Any]:
+    """Return everything that points of ``setup`` depend on, policy, load and seed aside."""
+    return {
+        "version": __version__,
+        "code": code_hash(),
+        "trace": setup.load_trace().content_hash,
+        "profile": profile_hash(setup.load_profile()),
+        "output_tokens": setup.output_tokens,
+        "drafter": setup.load_trace().drafter(setup.drafter).name,
+        "max_output_tokens": setup.max_output_tokens,
+    }
+
+
+def profile_hash(profile: HardwareProfile) -> str:
+    """Return the SHA-256 (hex) of every value of a profile, overrides included."""
+    return hashlib.sha256(json.dumps(asdict(profile), sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_hash() -> str:
+    """Return the SHA-256 (hex) of the sources that decide a point."""
+    package = Path(__file__).parent
+    files = [p for name in _CODE for p in (package / name, *sorted((package / name).rglob("*.py")))]
+    return hashlib.sha256(b"\0".join(p.read_bytes() for p in files if p.is_file())).hexdigest()
+
+
+def _rule_hash(spec: str) -> str:
+    """Return the hash of the file of a user's own rule, ``""`` for a shipped one."""
+    path, found, _ = spec.partition(".py:")
+    return hashlib.sha256(Path(path + ".py").read_bytes()).hexdigest() if found else ""
