@@ -116,6 +116,10 @@ def read_temperatures(path: str | os.PathLike[str], gamma: int) -> Calibration:
 
 
 def _check_numbers(path: object, key: str, numbers: object, gamma: int, above: float) -> None:
-    good = isinstance(numbers, list) and len(numbers) == gamma
-    if not good or not all(isinstance(x, int | float) and above < x < np.inf for x in numbers):  # type: ignore[attr-defined]
+    good = isinstance(numbers, list) and len(numbers) == gamma and all(_above(x, above) for x in numbers)
+    if not good:
         raise DataError(path, f"key '{key}'", f"must be a list of {gamma} finite numbers above {above:g}")
+
+
+def _above(x: object, least: float) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and least < x < np.inf

@@ -267,9 +267,16 @@ def _check(spec: SynthSpec) -> None:
     for name, (good, rule) in rules.items():
         if not good:
             raise InputError(f"synthetic trace: {name} = {getattr(spec, name)}: {rule}")
-    for drafter in spec.drafters:
+    _check_drafters(spec.drafters)
+
+
+def _check_drafters(drafters: tuple[SynthDrafter, ...]) -> None:
+    names = [drafter.name for drafter in drafters]
+    if not names:
+        raise InputError("synthetic trace: no drafter")
+    for drafter in drafters:
+        if names.count(drafter.name) > 1:
+            raise InputError(f"synthetic trace: drafter '{drafter.name}' is there twice")
         if not drafter.conditional or not all(0.01 <= c <= 0.99 for c in drafter.conditional):
-            raise InputError(
-                f"synthetic trace: drafter '{drafter.name}': conditional acceptance must be one or more "
-                "numbers in 0.01..0.99"
-            )
+            rule = "conditional acceptance must be one or more numbers in 0.01..0.99"
+            raise InputError(f"synthetic trace: drafter '{drafter.name}': {rule}")

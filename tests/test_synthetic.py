@@ -1,0 +1,171 @@
+"""Synthetic traces: the acceptance asked for, confidences that are true, spreads that do what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dspark_sim.errors import InputError
+from dspark_sim.workload.published import PUBLISHED, published
+from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, synthesise
+from dspark_sim.workload.trace_io import read_trace
+from dspark_sim.workload.trace_rules import check_trace
+from dspark_sim.workload.traces import Trace
+from dspark_sim.workload.visits import count, evidence, reliability, visited
+
+CHAT = published("qwen3-4b-chat")[2]
+SPEC = SynthSpec(CHAT[:1], "toy", "for a test", requests=150, output_tokens=200.0, seed=5)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return synthesise(SPEC, "toy")
+
+
+def conditional(trace: Trace, name: str | None = None) -> np.ndarray:
+    drafter = trace.drafter(name)
+    return count(trace, drafter, visited(trace, drafter)).total().conditional_G
+
+
+def test_a_synthetic_trace_is_valid_and_says_that_it_is_synthetic(trace: Trace):
+    check_trace(trace, "toy")
+    assert trace.synthetic
+    assert trace.meta["synthetic"] is True
+    assert trace.pair_label.startswith("SYNTHETIC")
+    assert trace.meta["notes"]["model"]["noise"] == SPEC.noise
+
+
+def test_the_acceptance_asked_for_is_met_on_visited_anchors(trace: Trace):
+    np.testing.assert_allclose(conditional(trace), CHAT[0].conditional, atol=0.01)
+    drafter = trace.drafter()
+    everywhere = (drafter.accepted_N[trace.remaining_N > 0] > 0).mean()
+    assert everywhere > CHAT[0].conditional[0] + 0.01, "all anchors would overstate acceptance"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_published_acceptance_is_met_by_every_drafter_on_one_text(name: str):
+    target, domain, drafters = published(name)
+    trace = synthesise(replace(SPEC, drafters=drafters, target=target, domain=domain), name)
+    for drafter in drafters:
+        np.testing.assert_allclose(conditional(trace, drafter.name), drafter.conditional, atol=0.01)
+        assert trace.drafters[drafter.name].has_confidence == (drafter.kind == "dspark")
+
+
+def test_confidences_are_calibrated_on_visited_anchors_whatever_the_noise():
+    for noise in (0.0, 1.5):
+        trace = synthesise(replace(SPEC, noise=noise, requests=300), "toy")
+        drafter = trace.drafter()
+        scores = reliability(drafter, evidence(trace, drafter, visited(trace, drafter)), calibrated=False)
+        assert (scores.ece_G < 0.02).all(), noise
+
+
+def test_noise_makes_confidences_less_sharp():
+    def auc(noise: float) -> np.ndarray:
+        trace = synthesise(replace(SPEC, noise=noise), "toy")
+        drafter = trace.drafter()
+        return reliability(drafter, evidence(trace, drafter, visited(trace, drafter)), calibrated=False).auc_G
+
+    assert (auc(0.0) > auc(1.5) + 0.02).all()
+
+
+def test_default_spreads_rank_prefixes_as_well_as_the_published_head(trace: Trace):
+    drafter = trace.drafter()
+    scores = reliability(drafter, evidence(trace, drafter, visited(trace, drafter)), calibrated=False)
+    np.testing.assert_allclose(scores.auc_G[::2], [0.818, 0.812, 0.864, 0.907], atol=0.05)
+
+
+def test_the_free_block_has_the_law_of_the_coupled_one_and_shares_its_first_position(trace: Trace):
+    coupled, free = (trace.drafter().logits_NG(block).astype(float) for block in (False, True))
+    np.testing.assert_array_equal(coupled[:, 0], free[:, 0])
+    assert (coupled[:, 1:] != free[:, 1:]).mean() > 0.9
+    levels = np.linspace(0.05, 0.95, 10)
+    np.testing.assert_allclose(
+        np.quantile(coupled, levels, axis=0), np.quantile(free, levels, axis=0), atol=0.06
+    )
+    for j in range(1, 7):
+        assert 0.3 < np.corrcoef(coupled[:, j], free[:, j])[0, 1] < 0.9
+
+
+def test_neighbouring_anchors_and_requests_are_alike_as_told():
+    spec = replace(SPEC, spread_requests=0.0, spread_positions=0.0, noise=0.0, correlation=0.8)
+    trace = synthesise(spec, "toy")
+    first = trace.drafter().logits_NG()[:, 0].astype(float)
+    same_text = np.diff(trace.request_N) == 0
+    assert np.corrcoef(first[:-1][same_text], first[1:][same_text])[0, 1] == pytest.approx(0.8, abs=0.02)
+    assert first.std() == pytest.approx(spec.spread_rounds, rel=0.03)
+    lone = (
+        synthesise(replace(spec, spread_requests=1.0, spread_rounds=0.0), "toy").drafter().logits_NG()[:, 0]
+    )
+    assert all(len(set(lone[trace.request_N == q])) == 1 for q in range(5))
+
+
+def test_drafters_on_one_text_find_the_same_places_hard():
+    drafters = (SynthDrafter("dspark", "dspark", (0.7,) * 3), SynthDrafter("dspark-b", "dspark", (0.7,) * 3))
+
+    def correlation(shared: float) -> float:
+        spec = replace(SPEC, drafters=drafters, shared=shared, spread_positions=0.0, noise=0.0)
+        logits = [d.logits_NG()[:, 0].astype(float) for d in synthesise(spec, "toy").drafters.values()]
+        return float(np.corrcoef(*logits)[0, 1])
+
+    assert correlation(0.6) == pytest.approx(0.6, abs=0.05)
+    assert correlation(0.0) == pytest.approx(0.0, abs=0.05)
+
+
+def test_lengths_follow_their_laws():
+    trace = synthesise(
+        replace(SPEC, requests=3000, output_tokens=40.0, drafters=(SynthDrafter("m", "mtp", (0.5,)),)), "x"
+    )
+    output, prompt = trace.output_tokens_Q, trace.prompt_tokens_Q
+    assert output.mean() == pytest.approx(40.0, rel=0.03)
+    assert output.std() / output.mean() == pytest.approx(0.444, abs=0.02)
+    assert prompt.mean() == pytest.approx(110.0, rel=0.05)
+
+
+def test_the_seed_decides_everything(trace: Trace):
+    assert synthesise(SPEC, "other name").content_hash == trace.content_hash
+    assert synthesise(replace(SPEC, seed=6), "toy").content_hash != trace.content_hash
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"requests": 0}, "requests = 0: must be at least 1"),
+        ({"output_tokens": 1.0}, "output_tokens = 1.0: mean must be at least 2"),
+        ({"output_tokens": float("nan")}, "output_tokens = nan"),
+        ({"prompt_tokens": 0.0}, "prompt_tokens"),
+        ({"spread_rounds": -1.0}, r"spread_rounds = -1.0: must lie in 0..5"),
+        ({"noise": float("inf")}, "noise = inf"),
+        ({"correlation": 1.0}, "correlation = 1.0"),
+        ({"shared": 1.5}, "shared = 1.5"),
+        ({"seed": -1}, "seed = -1"),
+        ({"drafters": (SynthDrafter("d", "mtp", (0.5, 1.0)),)}, "drafter 'd': conditional acceptance"),
+        ({"drafters": (SynthDrafter("d", "mtp", ()),)}, "drafter 'd': conditional acceptance"),
+        ({"drafters": ()}, "no drafter"),
+        ({"drafters": (CHAT[0], CHAT[0])}, "drafter 'dspark' is there twice"),
+    ],
+)
+def test_what_cannot_be_synthesised(changes: dict[str, object], message: str):
+    with pytest.raises(InputError, match=message):
+        synthesise(replace(SPEC, **changes), "bad")
+
+
+def test_unknown_published_acceptance():
+    with pytest.raises(
+        InputError, match=r"no published acceptance 'qwen3-4b-chatt' \(did you mean 'qwen3-4b-chat'\?\)"
+    ):
+        published("qwen3-4b-chatt")
+
+
+def test_the_shipped_trace_is_what_its_command_makes():
+    shipped = read_trace("qwen3-4b-chat.synth")
+    target, domain, drafters = published("qwen3-4b-chat")
+    model = shipped.meta["notes"]["model"]
+    spec = SynthSpec(**{**model, "drafters": drafters})
+    assert (spec.seed, spec.target, spec.domain) == (1, target, domain)
+    assert len(shipped.request_id) == 400
+    again = synthesise(spec, shipped.name)
+    assert again.meta == shipped.meta
+    same = [(again.drafters[d].accepted_N == shipped.drafters[d].accepted_N).mean() for d in shipped.drafters]
+    assert min(same) > 0.999, "but for last bits of exp, the same"
