@@ -92,7 +92,7 @@ class Target(nn.Module):
             self.config.num_layers, rows, capacity, self.config.block, device=self.device, dtype=self.dtype
         )
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def forward(
         self,
         ids_RT: Tensor,
