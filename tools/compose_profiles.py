@@ -1,6 +1,7 @@
-"""Rebuild the shipped hardware profiles from the measured tables they rest on.
+"""Rebuild the shipped hardware profiles from the measured tables they rest on, or check them.
 
     python tools/compose_profiles.py DATA [--out hw_profiles]
+    python tools/compose_profiles.py DATA --check
 
 DATA holds hardware/ (kernel tables) and engines/ (published curves); see docs/hardware.md.
 """
@@ -11,18 +12,29 @@ import argparse
 from pathlib import Path
 
 from dspark_sim.files import write_text
+from dspark_sim.hardware.checks import comparisons
 from dspark_sim.hardware.shipped import b300_document, h800_document
 from dspark_sim.hardware.writing import profile_text
 
 
+def check(folder: Path) -> None:
+    """Print composed beside measured elsewhere."""
+    for c in comparisons(folder):
+        print(f"{c.group:36} {c.at:>20} {c.composed_ms:9.3f} {c.measured_ms:9.3f} ms {c.error_pct:+6.1f}%")
+
+
 def main() -> None:
-    """Write both profiles."""
+    """Write both profiles, or print the checks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("hw_profiles"))
+    parser.add_argument("--check", action="store_true", help="compare with independent measurements")
     arguments = parser.parse_args()
+    if arguments.check:
+        check(arguments.data / "hardware")
+        return
     documents = [
         h800_document(arguments.data / "hardware"),
         b300_document(arguments.data / "engines" / "vllm_dsv4flash_tp4_b300_cost.csv"),

@@ -128,7 +128,12 @@ def parse_profile(document: Any, label: str, overrides: Mapping[str, str] | None
 def _mark_set(fault: tuple[str, str], overrides: Mapping[str, str]) -> tuple[str, str]:
     """Name ``--set`` where an override brought the fault in."""
     where, rule = fault
-    return (f"--set {where}" if any(where.startswith(path) for path in overrides) else where), rule
+    for path in overrides:
+        if where.startswith(path):
+            return f"--set {where}", rule
+        if path.startswith(f"{where}."):
+            return f"--set {path}", rule
+    return where, rule
 
 
 @cache

@@ -92,7 +92,7 @@ def _h800_sources() -> dict[str, Any]:
         "eager": _source(
             "assumed",
             "the same kernels plus 4 ms: about 400 launches a step at 10 us, none hidden. "
-            "Nobody published an eager tail of this model; 0 if all launches hide, 7.7 by the unfused "
+            "Nobody published an eager tail of this model; 0 if all launches hide, 6.5 by the unfused "
             "H100 layers of LLMServingSim at 513 tokens",
         ),
         "attention": _source(

@@ -48,7 +48,7 @@ def _staircase(axes: Axes, profile: HardwareProfile) -> None:
         axes.plot(*zip(*seen, strict=True), "x", ms=4, color="0.4", label="eager table")
     if captured:
         axes.axvline(captured[-1], color="0.6", lw=0.8, ls=":")
-        axes.annotate("capture limit", (captured[-1], 0), rotation=90, va="bottom", ha="right", color="0.4")
+        axes.annotate("capture limit", (captured[-1], 0), rotation=90, va="bottom", ha="left", color="0.4")
     axes.set(xlabel="batch tokens", ylabel="verify [ms]", xlim=(0, last), ylim=(0, None))
     axes.legend(frameon=False, loc="upper left")
 
