@@ -373,3 +373,9 @@ def test_the_writer_refuses_what_the_reader_would(tmp_path: Path):
         with pytest.raises(DataError):
             write_trace(tmp_path / "x.parquet", bad)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_documented_example_runs():
+    text = (Path(__file__).parents[1] / "docs" / "trace-format.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(example, "docs/trace-format.md", "exec"), {})

@@ -20,19 +20,22 @@ def synth(
     like: Annotated[str, typer.Option(help="Published acceptance, such as qwen3-4b-chat.")] = "",
     accept: Annotated[
         list[str] | None,
-        typer.Option(help="NAME[:KIND]=c1,c2,...: conditional acceptance by position; repeat per drafter."),
+        typer.Option(
+            help="NAME:KIND=c1,c2,...: conditional acceptance by position, once per drafter; "
+            "KIND may be left out for a NAME such as eagle3."
+        ),
     ] = None,
     target: Annotated[str, typer.Option(help="Target model, for the label.")] = "unnamed target",
     domain: Annotated[str, typer.Option(help="Domain, for the label.")] = "synthetic",
     requests: Annotated[int, typer.Option(help="Requests.")] = 400,
-    output_tokens: Annotated[float, typer.Option(help="Mean output length [tokens], Weibull.")] = 300.0,
-    prompt_tokens: Annotated[float, typer.Option(help="Mean prompt length [tokens], log-normal.")] = 110.0,
-    spread_requests: Annotated[float, typer.Option(help="Spread between requests [logit].")] = 0.7,
-    spread_rounds: Annotated[float, typer.Option(help="Spread between rounds [logit].")] = 1.2,
+    output_tokens: Annotated[float, typer.Option(help="Mean output length in tokens (Weibull).")] = 300.0,
+    prompt_tokens: Annotated[float, typer.Option(help="Mean prompt length in tokens (log-normal).")] = 110.0,
+    spread_requests: Annotated[float, typer.Option(help="Spread between requests, in logits.")] = 0.7,
+    spread_rounds: Annotated[float, typer.Option(help="Spread between rounds, in logits.")] = 1.2,
     spread_positions: Annotated[
-        float, typer.Option(help="Spread between positions of a block [logit].")
+        float, typer.Option(help="Spread between positions of a block, in logits.")
     ] = 0.9,
-    noise: Annotated[float, typer.Option(help="Spread that confidences do not see [logit].")] = 0.5,
+    noise: Annotated[float, typer.Option(help="Spread that confidences do not see, in logits.")] = 0.5,
     correlation: Annotated[float, typer.Option(help="Of rounds' difficulty, token to token.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Trace to write; default NAME.synth.parquet.")] = None,

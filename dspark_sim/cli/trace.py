@@ -6,7 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Look into traces of acceptance and confidence, and check them.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Look into traces of acceptance and confidence, and check them.",
+)
 
 
 @app.command()
