@@ -49,7 +49,7 @@ class Setup:
     trace: str
     hw: str
     overrides: tuple[tuple[str, str], ...] = ()
-    output_tokens: int = 20_000
+    output_tokens: int = 50_000
     drafter: str | None = None
     max_output_tokens: int | None = None
 
@@ -212,6 +212,41 @@ class PointStore:
         }
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
         return self.folder / f"{digest[:32]}.json"
+
+
+def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the document of a run: what was asked of what, by content, without clock or path."""
+    trace, profile = setup.load_trace(), setup.load_profile()
+    drafter = trace.drafter(setup.drafter)
+    return {
+        "version": __version__,
+        "code": code_hash(),
+        "trace": {
+            "name": trace.name,
+            "target": trace.meta["target"],
+            "made": trace.meta["made"],
+            "synthetic": trace.synthetic,
+            "temperature": trace.meta["temperature"],
+            "drafter": drafter.name,
+            "drafter_kind": drafter.kind,
+            "sha256": trace.content_hash,
+        },
+        "profile": {
+            "name": profile.name,
+            "model": profile.model,
+            "device": profile.device,
+            "num_gpus": profile.num_gpus,
+            "overrides": dict(setup.overrides),
+            "how": {path: source.how for path, source in profile.sources.items()},
+            "sha256": profile_hash(profile),
+        },
+        "settings": {"output_tokens": setup.output_tokens, "max_output_tokens": setup.max_output_tokens},
+        "grid": {
+            "policies": list(dict.fromkeys(task.policy for task in tasks)),
+            "concurrency": list(dict.fromkeys(task.concurrency for task in tasks)),
+            "seeds": list(dict.fromkeys(task.seed for task in tasks)),
+        },
+    }
 
 
 def fingerprint(setup: Setup) -> dict[str, Any]:

@@ -22,11 +22,14 @@ from dspark_sim.errors import InputError, did_you_mean
 
 #: name -> "module:attribute", in the order of ``--help``.
 COMMANDS: dict[str, str] = {
+    "run": "dspark_sim.cli.run:run",
+    "sweep": "dspark_sim.cli.sweep:sweep",
+    "frontier": "dspark_sim.cli.frontier:frontier",
+    "policies": "dspark_sim.cli.policies:policies",
     "trace": "dspark_sim.cli.trace:app",
     "synth": "dspark_sim.cli.synth:synth",
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "hw": "dspark_sim.cli.hw:app",
-    "policies": "dspark_sim.cli.policies:policies",
 }
 
 #: Modules that come with an extra, by the extra's name.

@@ -45,6 +45,24 @@ def frontier(points: Sequence[Point], baseline: str, slas: Sequence[float]) -> d
     }
 
 
+def default_slas(points: Sequence[Point], baseline: str) -> list[float]:
+    """Return two round anchors a third and two thirds into the baseline's range of speeds [tok/s/user].
+
+    A baseline of one speed has no range, and no anchors.
+
+    Raises:
+        InputError: the baseline is not among the points.
+    """
+    found = arms(points)
+    user = found[_baseline_key(found, baseline, points[0]["drafter"])].mean.user
+    low, high = float(user.min()), float(user.max())
+    if high <= low:
+        return []
+    step = 10.0 ** np.floor(np.log10((high - low) / 3))
+    thirds = [low + share * (high - low) for share in (1 / 3, 2 / 3)]
+    return list(dict.fromkeys(float(step * round(third / step)) for third in thirds))
+
+
 def _baseline_key(found: dict[Key, Arm], baseline: str, drafter: str) -> Key:
     keys = [key for key in found if key[1] == baseline]
     if not keys:

@@ -12,10 +12,12 @@ from dspark_sim.results.stats import Interval, paired_change_pct, t_interval
 
 WIDTH = 100  # columns of text; what a terminal and a mail still show unbroken
 NONE = "-"
+_GAP = 2  # columns between two cells
+_LEAST_LAST = 24  # columns that the last cell of a row keeps
 
 
 def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int = WIDTH) -> str:
-    """Return ``rows`` as a table of plain text, long words folded to stay within ``width`` columns.
+    """Return ``rows`` as a table of plain text within ``width`` columns; only the last column folds for it.
 
     Args:
         columns: header -> alignment, "<" or ">". A newline in a header breaks it (name over unit).
@@ -27,15 +29,27 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
+    *firm, last = columns
     for header, align in columns.items():
-        table.add_column(Text(header), justify="right" if align == ">" else "left", overflow="fold")
+        table.add_column(
+            Text(header),
+            justify="right" if align == ">" else "left",
+            overflow="fold",
+            no_wrap=header != last,
+            min_width=min(_LEAST_LAST, _widest(last, rows)) if header == last else _widest(header, rows),
+        )
     for row in rows:
         table.add_row(*(Text(row[header]) for header in columns))
-    console = Console(width=width, color_system=None, highlight=False)
+    needed = sum(_widest(header, rows) + _GAP for header in firm) + min(_LEAST_LAST, _widest(last, rows))
+    console = Console(width=max(width, needed + _GAP), color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _widest(header: str, rows: Sequence[Mapping[str, str]]) -> int:
+    return max(len(line) for text in (header, *(row[header] for row in rows)) for line in text.split("\n"))
 
 
 def footnotes(lines: Sequence[str], width: int = WIDTH) -> str:
@@ -64,28 +78,41 @@ def spread(interval: Interval, digits: int = 0) -> str:
     return number(interval.mean, digits) + half
 
 
-#: Header -> (column of a point, decimals) of the run table.
-RUN_COLUMNS: dict[str, tuple[str, int]] = {
-    "tok/s\nper GPU": ("tok_per_s_per_gpu", 0),
-    "tok/s\nper user": ("tok_per_s_per_user", 1),
-    "accepted\ntok/round": ("accepted_len", 2),
-    "budget\ntok/round": ("verification_budget", 2),
-    "accept\nrate": ("accept_rate", 3),
-    "step\nms": ("step_ms", 2),
+#: Header -> (column of a point, decimals, whether its interval is shown) of the run table.
+RUN_COLUMNS: dict[str, tuple[str, int, bool]] = {
+    "throughput\ntok/s/GPU": ("tok_per_s_per_gpu", 0, True),
+    "speed\ntok/s/user": ("tok_per_s_per_user", 1, False),
+    "accepted\nlength": ("accepted_len", 2, False),
+    "verify\nbudget": ("verification_budget", 2, False),
+    "accept\nrate": ("accept_rate", 3, False),
+    "step\nms": ("step_ms", 2, False),
 }
+VERDICTS = {"lossless": "yes", "lossless-under-lag": "under lag", "not-lossless": "NO"}
 
 
-def run_table(points: Sequence[Point], baseline: str | None) -> str:
+def run_table(points: Sequence[Point], baseline: str) -> str:
     """Return the points as a table: a block of lines per load, a line per (drafter, policy).
 
-    Numbers are means over seeds with t intervals; the change against ``baseline`` is paired by seed.
+    Numbers are means over seeds with t intervals; the change of throughput against ``baseline`` is
+    paired by seed.
     """
-    several = len({p["drafter"] for p in points}) > 1
-    columns = {"users": ">", "policy": "<"} | ({"drafter": "<"} if several else {})
-    against = {} if baseline is None else {f"vs {baseline}\ntok/s/GPU": ">"}
-    names = list(RUN_COLUMNS)
-    columns |= {names[0]: ">"} | against | dict.fromkeys(names[1:], ">") | {"lossless": "<"}
+    drafter = {"drafter": "<"} if len({p["drafter"] for p in points}) > 1 else {}
+    first, *others = RUN_COLUMNS
+    columns = (
+        {"users": ">", "policy": "<"}
+        | drafter
+        | {first: ">", f"vs\n{baseline}": ">"}
+        | dict.fromkeys(others, ">")
+        | {"loss-\nless": "<"}
+    )
     return text_table(columns, [_run_row(group, points, baseline) for group in _groups(points)])
+
+
+def legend(points: Sequence[Point]) -> str:
+    """Return the footnote that explains the columns of the run table."""
+    seeds = len({p["seed"] for p in points})
+    intervals = f"; ± is the 95% interval over {seeds} seeds" if seeds > 1 else ""
+    return f"Accepted length and verify budget: tokens per round, with bonus and anchor{intervals}."
 
 
 def _groups(points: Sequence[Point]) -> list[list[Point]]:
@@ -96,20 +123,17 @@ def _groups(points: Sequence[Point]) -> list[list[Point]]:
     return list(found.values())
 
 
-def _run_row(group: list[Point], points: Sequence[Point], baseline: str | None) -> dict[str, str]:
+def _run_row(group: list[Point], points: Sequence[Point], baseline: str) -> dict[str, str]:
     first = group[0]
     row = {"users": str(first["concurrency"]), "policy": first["policy"], "drafter": first["drafter"]}
-    row |= {
-        header: spread(t_interval(p[column] for p in group), digits)
-        for header, (column, digits) in RUN_COLUMNS.items()
-    }
-    return row | {
-        f"vs {baseline}\ntok/s/GPU": _change(group, points, baseline),
-        "lossless": first["lossless"],
-    }
+    for header, (column, digits, with_interval) in RUN_COLUMNS.items():
+        interval = t_interval(p[column] for p in group)
+        row[header] = spread(interval, digits) if with_interval else number(interval.mean, digits)
+    change = _change(group, points, baseline)
+    return row | {f"vs\n{baseline}": change, "loss-\nless": VERDICTS[first["lossless"]]}
 
 
-def _change(group: list[Point], points: Sequence[Point], baseline: str | None) -> str:
+def _change(group: list[Point], points: Sequence[Point], baseline: str) -> str:
     base = [p for p in points if p["policy"] == baseline and p["concurrency"] == group[0]["concurrency"]]
     own = [p for p in base if p["drafter"] == group[0]["drafter"]] or base
     change = paired_change_pct(_by_seed(group), _by_seed(own))
@@ -136,8 +160,8 @@ def sla_table(document: Mapping[str, Any]) -> str:
 
 def _sla_words(row: Mapping[str, Any]) -> str:
     if not row["feasible"]:
-        return f"not met: fastest simulated is {row['highest_tok_per_s_per_user']:,.1f} tok/s/user"
-    return "highest load simulated; more may fit" if row["at_highest_concurrency"] else ""
+        return f"not met: fastest is {row['highest_tok_per_s_per_user']:,.1f}"
+    return "highest load simulated" if row["at_highest_concurrency"] else ""
 
 
 def matched_table(document: Mapping[str, Any]) -> str:
@@ -157,8 +181,8 @@ def matched_table(document: Mapping[str, Any]) -> str:
 
 def _matched_words(row: Mapping[str, Any]) -> str:
     if row["level_tok_per_s_per_gpu"] is None:
-        return "the baseline does not meet this SLA: no level"
-    return "" if row["feasible"] else "this throughput is not reached"
+        return "baseline misses SLA"
+    return "" if row["feasible"] else "not reached"
 
 
 def _document_table(

@@ -1,0 +1,47 @@
+"""``dspark-sim frontier``: what result folders say at SLA anchors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dspark_sim.cli import options as o
+from dspark_sim.cli.common import output_folder, parse_slas, print_json, warn
+
+
+def frontier(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RESULTS...", help="Result folders of run or sweep.")
+    ],
+    sla: o.SlaOption = None,
+    baseline: o.BaselineOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the pictures. Default: a single RESULTS, none with --json."),
+    ] = None,
+    json_out: o.JsonOption = False,
+) -> None:
+    """Read the Pareto frontiers of simulated points at SLA anchors, and at the baseline's throughput.
+
+    At an SLA: the best tok/s/GPU at which each user still gets that speed. At matched throughput: the
+    best tok/s/user at the throughput that the baseline reaches at the SLA. Both are linear in
+    concurrency between simulated loads; nothing is extrapolated.
+
+    Example: dspark-sim frontier sweeps/qwen3-4b-chat.synth-h800 --sla 80,120 --baseline mtp:k=1
+    """
+    from dspark_sim.results.store import merge
+
+    slas = parse_slas(sla) if sla is not None else None
+    results = merge(folders)
+    against = o.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
+    document = o.frontier_document(results, against, slas)
+    target = out or (folders[0] if len(folders) == 1 and not json_out else None)
+    if json_out:
+        print_json(document)
+    else:
+        o.print_readings(results, document)
+    if target is not None:
+        paths = o.write_pictures(results, document, output_folder(target))
+        warn(f"wrote {target}/: {', '.join(path.name for path in paths)}")

@@ -1,0 +1,59 @@
+"""``dspark-sim run``: several policies at one load, or along a short list of loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dspark_sim.cli import options as o
+from dspark_sim.cli.common import parse_concurrency, parse_slas
+
+#: Enough users that verifying everything costs noticeably and verifying nothing wastes the machine.
+DEFAULT_LOAD = "64"
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder for points and pictures. Default: runs/TRACE-HW, none with --json."),
+]
+
+
+def run(
+    *,
+    trace: o.TraceOption,
+    hw: o.HwOption,
+    policy: o.PolicyOption = None,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Users of the closed loop: one number or a comma list.")
+    ] = DEFAULT_LOAD,
+    output_tokens: o.TokensOption = 50_000,
+    seed: o.SeedOption = 0,
+    seeds: o.SeedsOption = 1,
+    drafter: o.DrafterOption = None,
+    lag: o.LagOption = None,
+    assignments: o.SetOption = None,
+    baseline: o.BaselineOption = None,
+    sla: o.SlaOption = None,
+    jobs: o.JobsOption = 0,
+    out: OutOption = None,
+    json_out: o.JsonOption = False,
+) -> None:
+    """Replay a trace on a step-cost profile under several policies: a table and two pictures.
+
+    Example: dspark-sim run --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --concurrency 1,16,64,256
+    """
+    loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
+    plan = o.make_plan(
+        trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
+        drafter=drafter, lag=lag, assignments=assignments, baseline=baseline,
+    )  # fmt: skip
+    folder = o.chosen_folder(out, "runs", plan, json_out)
+    results = o.compute(plan, jobs)
+    document = o.frontier_document(results, plan.baseline, slas)
+    if json_out:
+        o.print_run_json(results)
+    else:
+        o.print_answer(results, plan.baseline, document, readings=len(loads) > 1)
+    if folder is not None:
+        o.write_all(results, document, folder)

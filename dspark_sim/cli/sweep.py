@@ -1,0 +1,62 @@
+"""``dspark-sim sweep``: a grid of policy x concurrency x seed into a result folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dspark_sim.cli import options as o
+from dspark_sim.cli.common import parse_concurrency, parse_slas, warn
+
+DEFAULT_LOADS = "1,2,4,8,16,32,64,128,256"
+KEPT = "points"  # folder of finished points inside the result folder
+
+
+def sweep(
+    *,
+    trace: o.TraceOption,
+    hw: o.HwOption,
+    policy: o.PolicyOption = None,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Users of the closed loop: a comma list.")
+    ] = DEFAULT_LOADS,
+    output_tokens: o.TokensOption = 50_000,
+    seed: o.SeedOption = 0,
+    seeds: o.SeedsOption = 1,
+    drafter: o.DrafterOption = None,
+    lag: o.LagOption = None,
+    assignments: o.SetOption = None,
+    baseline: o.BaselineOption = None,
+    sla: o.SlaOption = None,
+    jobs: o.JobsOption = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.")
+    ] = None,
+    json_out: o.JsonOption = False,
+) -> None:
+    """Simulate a grid of policies, loads and seeds into a folder; a repeated sweep computes what is missing.
+
+    Example: dspark-sim sweep --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --seeds 3
+    """
+    from dspark_sim.sweep import PointStore
+
+    loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
+    plan = o.make_plan(
+        trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
+        drafter=drafter, lag=lag, assignments=assignments, baseline=baseline,
+    )  # fmt: skip
+    folder = o.chosen_folder(out, "sweeps", plan, quiet=False)
+    assert folder is not None, "a sweep always has a folder"
+    store = PointStore(folder / KEPT)
+    there = sum(store.get(task) is not None for task in plan.tasks)
+    if there:
+        warn(f"{there} of {len(plan.tasks)} points were there already")
+    results = o.compute(plan, jobs, store)
+    document = o.frontier_document(results, plan.baseline, slas)
+    o.write_all(results, document, folder)
+    if json_out:
+        o.print_run_json(results)
+    else:
+        o.print_answer(results, plan.baseline, document, readings=len(loads) > 1)
