@@ -18,7 +18,15 @@ SMALL: dict[str, Any] = {
     "model": "a model",
     "num_gpus": 2,
     "sources": dict.fromkeys(
-        ("verify", "capture", "eager", "draft.dspark", "draft.mtp", "host.constant_ms", "host.bubble_ms"),
+        [
+            "verify",
+            "capture",
+            "eager",
+            "draft.dspark",
+            "draft.mtp",
+            "host.constant_ms",
+            "host.bubble_ms",
+        ],
         MEASURED,
     ),
     "verify": {

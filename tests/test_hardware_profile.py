@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from hardware_cases import SMALL, small, small_profile
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dspark_sim.errors import InputError
+from dspark_sim.hardware.form import known_paths
 from dspark_sim.hardware.profile import load_profile
-from dspark_sim.hardware.reading import ProfileError, known_paths, parse_profile
+from dspark_sim.hardware.reading import ProfileError, parse_profile
 
 
 def problems(document: Any, **overrides: str) -> list[str]:
@@ -238,6 +241,55 @@ def test_anchors_and_merges_of_yaml_work(tmp_path: Path):
     with pytest.raises(ProfileError) as caught:
         load_profile(path)
     assert [line.split(": ")[1] for line in caught.value.problems] == ["sources.draft.eagle"]
+
+
+def _nodes(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path] + [below for key, child in items for below in _nodes(child, (*path, key))]
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats()
+    | st.sampled_from(["", "x", "3e5", "vllm", "hold"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([1, None, "ms", "a b"]), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([p for p in _nodes(SMALL) if p]), junk, st.sampled_from([None, "cost", 7]))
+def test_anything_anywhere_is_accepted_or_refused_in_lines(path, value, extra):
+    """Fuzz: one value of the file replaced, or one key added beside it, by anything."""
+    document = small()
+    node: Any = document
+    for key in path[:-1]:
+        node = node[key]
+    if extra is not None and isinstance(node, dict):
+        node[extra] = value
+    else:
+        node[path[-1]] = value
+    try:
+        lines = [] if parse_profile(document, "bad.yaml") else ["nothing"]
+    except ProfileError as error:
+        lines = list(error.problems) or ["nothing"]
+    assert all(line.startswith("bad.yaml: ") and "\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "text", ["? [a, b]\n: 1\n", "{[1, 2]: 3}", "- *unknown", "a: b: c", "\t- x", "&a [*a]", "key: 'open"]
+)
+def test_odd_yaml_is_refused_in_one_line(tmp_path: Path, text):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        load_profile(path)
+    assert "\n" not in str(caught.value)
 
 
 # --set

@@ -88,7 +88,9 @@ def _h800_sources() -> dict[str, Any]:
             f"{kernels}: sum of the measured GEMMs, LM head and pointwise kernels of all 36 "
             "layers at 118 token counts; attention apart; sampler and host not included",
         ),
-        "capture": _source("measured", "vLLM's default sizes and default max_cudagraph_capture_size of 512"),
+        "capture": _source(
+            "assumed", "vLLM's defaults: its list of sizes, and a limit of min(2 * max_num_seqs, 512)"
+        ),
         "eager": _source(
             "assumed",
             "the same kernels plus 4 ms: about 400 launches a step at 10 us, none hidden. "
