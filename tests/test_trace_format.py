@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -379,3 +381,12 @@ def test_the_documented_example_runs():
     text = (Path(__file__).parents[1] / "docs" / "trace-format.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(example, "docs/trace-format.md", "exec"), {})
+
+
+def test_reading_does_not_pay_for_pandas():
+    program = (
+        "import sys; from dspark_sim.workload.trace_io import read_trace; "
+        "read_trace('qwen3-4b-chat.synth').drafter().survival_NG(); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

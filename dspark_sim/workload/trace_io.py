@@ -144,20 +144,18 @@ class _Reader:
         if str(column.type) not in types:
             raise DataError(self.path, f"column '{name}'", f"has type {column.type}; must be {types[0]}")
         if column.null_count and not nullable:
-            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            row = column.is_null().to_pylist().index(True)
             raise DataError(self.path, f"column '{name}', row {row}", "null; must be set")
         return column
 
     def _integers(self, name: str) -> IntArray:
-        integers: IntArray = self._column(name, _INTEGERS).to_numpy(zero_copy_only=False).astype(np.int64)
-        return integers
+        return _numpy(self._column(name, _INTEGERS)).astype(np.int64)
 
     def _arrival(self) -> NDArray[np.float64] | None:
         column = self._column("arrival_s", ("double", "float", "null"), nullable=True)
         if column.null_count == len(column):
             return None
-        arrival: NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        return arrival
+        return np.array(column.to_pylist(), dtype=np.float64)
 
     def _drafter(self, name: str, info: dict[str, Any], length: IntArray) -> DrafterTrace:
         gamma, fitted = info["gamma"], info.get("calibration")
@@ -166,7 +164,7 @@ class _Reader:
             name=name,
             kind=info["kind"],
             gamma=gamma,
-            accepted_N=self._flat(f"{name}.accepted", "uint8", length).to_numpy(zero_copy_only=False),
+            accepted_N=_numpy(self._flat(f"{name}.accepted", "uint8", length)),
             confidence_logit_NG=logit,
             confidence_logit_free_NG=free,
             accept_rate_NG=rate,
@@ -177,23 +175,33 @@ class _Reader:
         if name not in self.table.column_names:
             return None
         lists = self._flat(name, f"fixed_size_list<element: halffloat>[{gamma}]", length)
-        values = lists.flatten()
-        if values.null_count:
-            raise DataError(self.path, f"column '{name}'", "holds a null inside a list")
-        block: NDArray[np.float16] = values.to_numpy(zero_copy_only=False)
-        return block.reshape(-1, gamma)
+        values = lists.values[lists.offset * gamma : (lists.offset + len(lists)) * gamma]
+        self._refuse_nulls(name, values)
+        return _numpy(values).reshape(-1, gamma)
 
     def _flat(self, name: str, element: str, length: IntArray) -> pa.Array:
         column = self._column(name, (f"list<element: {element}>", f"large_list<element: {element}>"))
-        got = np.diff(column.offsets.to_numpy())
+        ends = _numpy(column.offsets)
+        got = np.diff(ends)
         if (got != length).any():
             row = int(np.argmax(got != length))
             rule = f"list of {got[row]}; must be output_tokens = {length[row]} long"
             raise DataError(self.path, f"column '{name}', row {row}", rule)
-        values = column.flatten()
+        values = column.values[int(ends[0]) : int(ends[-1])]
+        self._refuse_nulls(name, values)
+        return values
+
+    def _refuse_nulls(self, name: str, values: pa.Array) -> None:
         if values.null_count:
             raise DataError(self.path, f"column '{name}'", "holds a null inside a list")
-        return values
+
+
+def _numpy(values: pa.Array) -> NDArray[Any]:
+    """Return numbers without nulls, not copied.
+
+    pyarrow's own ``to_numpy`` imports pandas, as its ``flatten`` imports pyarrow.compute: half a second.
+    """
+    return np.from_dlpack(values)
 
 
 def _table(trace: Trace) -> pa.Table:
