@@ -220,7 +220,7 @@ def print_answer(results: Results, baseline: str, document: dict[str, Any], read
     print(run_table(results.points, baseline) + "\n")
     if readings:
         _print_tables(document)
-    _print_notes(results, legend(results.points))
+    _print_notes(results, *legend(results.points))
 
 
 def print_readings(results: Results, document: dict[str, Any]) -> None:

@@ -46,13 +46,27 @@ def overlap(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def place_labels(axes: Axes, labels: Sequence[Label], size: float = 11.0, taken: Sequence[Box] = ()) -> None:
+def place_labels(
+    axes: Axes,
+    labels: Sequence[Label],
+    size: float = 11.0,
+    taken: Sequence[Box] = (),
+    uprights: Sequence[float] = (),
+) -> None:
     """Write every label beside its line, where it hides no line and no other label.
 
     Greedy: candidates are places along the own line, on eight sides; a candidate costs what it would
-    cover. The axes' limits must be final. ``taken`` are boxes to keep clear of.
+    cover. The axes' limits must be final.
+
+    Args:
+        axes: where the lines are drawn already.
+        labels: names with their lines.
+        size: of the font.
+        taken: boxes to keep clear of.
+        uprights: x of vertical lines to keep clear of.
     """
     lines = [_dense(axes.transData.transform(label.xy)) for label in labels]
+    upright = [_dense(_upright(axes, x)) for x in uprights]
     used = np.array(taken, dtype=np.float64).reshape(-1, 4)
     frame = np.array(axes.bbox.extents)
     for i, label in enumerate(labels):
@@ -60,10 +74,10 @@ def place_labels(axes: Axes, labels: Sequence[Label], size: float = 11.0, taken:
         left, bottom, right, top = text_box(text)
         places = lines[i][::3]
         boxes = _candidates(places, right - left, top - bottom)
-        others = np.concatenate([line for j, line in enumerate(lines) if j != i] or [np.zeros((0, 2))])
+        others = np.concatenate([np.zeros((0, 2)), *(line for j, line in enumerate(lines) if j != i)])
         cost = (
             4.0 * _covered(boxes, others)
-            + 2.0 * _covered(boxes, lines[i])
+            + 2.0 * _covered(boxes, np.concatenate([lines[i], *upright]))
             + 1e4 * _overlaps(boxes, used)
             + 1e4 * _outside(boxes, frame)
             + 1.5 * np.repeat(_near(places, others), len(_SIDES))
@@ -72,6 +86,11 @@ def place_labels(axes: Axes, labels: Sequence[Label], size: float = 11.0, taken:
         best = boxes[int(np.argmin(cost))]
         used = np.vstack([used, best])
         text.set_position(tuple(axes.transData.inverted().transform(best[:2])))
+
+
+def _upright(axes: Axes, x: float) -> FloatArray:
+    """Return a vertical line through the axes in pixels [2, 2]."""
+    return np.array(axes.transData.transform([(x, y) for y in axes.get_ylim()]), dtype=np.float64)
 
 
 def _write(axes: Axes, label: Label, size: float) -> Any:

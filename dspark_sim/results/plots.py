@@ -36,7 +36,9 @@ LOAD_AXIS = "concurrency [users]"
 def _styled() -> Iterator[None]:
     import matplotlib as mpl
 
-    with mpl.rc_context(mpl.rc_params_from_file(STYLE, use_default_template=True)):
+    found = mpl.rc_params_from_file(STYLE, use_default_template=True)
+    # Figures choose their own canvas; touching the backend would import pyplot, half a second.
+    with mpl.rc_context({key: found[key] for key in found if not key.startswith("backend")}):
         yield
 
 
@@ -89,11 +91,21 @@ def frontier_figure(points: Sequence[Point], about: dict[str, Any], document: Ma
         labels = [_draw_frontier(axes, key, arm, found) for key, arm in found.items()]
         axes.set(xlabel=USER_AXIS, ylabel=GPU_AXIS)
         axes.set_title("Throughput against the speed of each user" + _one_load(points))
+        if not _one_load(points):
+            _subtitle(axes, "one point per load; faint: loads that another load of the policy beats in both")
         axes.set_xlim(0, 1.12 * max(p["tok_per_s_per_user"] for p in points))
         _height(axes, [p["tok_per_s_per_gpu"] for p in points])
-        place_labels(axes, labels, taken=_draw_anchors(axes, document))
+        anchors = _draw_anchors(axes, document)
+        place_labels(axes, labels, taken=list(anchors.values()), uprights=list(anchors))
         _sign(figure, about)
     return figure
+
+
+def _subtitle(axes: Axes, words: str) -> None:
+    axes.annotate(
+        words, (0.0, 1.0), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points",
+        fontsize=9, color="#777777",
+    )  # fmt: skip
 
 
 def _draw_frontier(axes: Axes, key: Key, arm: Arm, found: Mapping[Key, Arm]) -> Label:
@@ -134,13 +146,13 @@ def _one_load(points: Sequence[Point]) -> str:
     return f" at {min(loads)} user{'s' if min(loads) > 1 else ''}" if len(loads) == 1 else ""
 
 
-def _draw_anchors(axes: Axes, document: Mapping[str, Any]) -> list[Box]:
-    """Draw the anchors and their words, each in the highest free row; return the words' boxes."""
-    boxes: list[Box] = []
+def _draw_anchors(axes: Axes, document: Mapping[str, Any]) -> dict[float, Box]:
+    """Draw the anchors in sight and their words, each in the highest free row; return the words' boxes."""
+    boxes: dict[float, Box] = {}
     for sla in dict.fromkeys(row["sla"] for row in document["sla"]):
         if sla < axes.get_xlim()[1]:
             axes.axvline(sla, color="#888888", lw=1, ls=(0, (4, 3)), zorder=1)
-            boxes.append(_write_anchor(axes, sla, _anchor_words(sla, document), boxes))
+            boxes[sla] = _write_anchor(axes, sla, _anchor_words(sla, document), list(boxes.values()))
     return boxes
 
 

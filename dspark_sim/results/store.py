@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path, write_text
 from dspark_sim.results.metrics import Point
@@ -66,12 +68,27 @@ def write_results(folder: Path, results: Results) -> list[Path]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist(results.points, schema=_schema())
+    schema = _schema()
+    arrays = [_array([p[field.name] for p in results.points], field.type) for field in schema]
+    table = pa.Table.from_arrays(arrays, schema=schema)
     with atomic_path(folder / POINTS) as temporary:
         pq.write_table(table, temporary)
     document = {"schema": SCHEMA} | results.about
     write_text(folder / ABOUT, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     return [folder / POINTS, folder / ABOUT]
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column, built from its buffers: pyarrow's constructors import pandas, a third of a second."""
+    import pyarrow as pa
+
+    if kind == pa.string():
+        words = [value.encode() for value in values]
+        ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
+    else:
+        buffers = [None, pa.py_buffer(np.array(values, dtype=np.int64 if kind == pa.int64() else np.float64))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def read_results(folder: Path) -> Results:

@@ -87,7 +87,7 @@ RUN_COLUMNS: dict[str, tuple[str, int, bool]] = {
     "accept\nrate": ("accept_rate", 3, False),
     "step\nms": ("step_ms", 2, False),
 }
-VERDICTS = {"lossless": "yes", "lossless-under-lag": "under lag", "not-lossless": "NO"}
+VERDICTS = {"lossless": "yes", "lossless-under-lag": "lagged", "not-lossless": "NO"}
 
 
 def run_table(points: Sequence[Point], baseline: str) -> str:
@@ -108,11 +108,16 @@ def run_table(points: Sequence[Point], baseline: str) -> str:
     return text_table(columns, [_run_row(group, points, baseline) for group in _groups(points)])
 
 
-def legend(points: Sequence[Point]) -> str:
-    """Return the footnote that explains the columns of the run table."""
+def legend(points: Sequence[Point]) -> list[str]:
+    """Return the footnotes that explain the columns of the run table."""
     seeds = len({p["seed"] for p in points})
     intervals = f"; ± is the 95% interval over {seeds} seeds" if seeds > 1 else ""
-    return f"Accepted length and verify budget: tokens per round, with bonus and anchor{intervals}."
+    lines = [f"Accepted length and verify budget: tokens per round, with bonus and anchor{intervals}."]
+    if any(p["lossless"] == "lossless-under-lag" for p in points):
+        lines.append(
+            "Lossless 'lagged': the output stays the target's because the budget is older than the block."
+        )
+    return lines
 
 
 def _groups(points: Sequence[Point]) -> list[list[Point]]:
