@@ -71,9 +71,7 @@ class Replica:
 
     def decide(self) -> float:
         """Draft, let the policy decide, and return the duration of the step [s]."""
-        view = self._view()
-        self._verify_len_R = verify_len_R = self._policy(view)
-        self._check_range(verify_len_R)
+        self._verify_len_R = verify_len_R = self._lengths(self._view())
         if self._ring is not None:
             self._ring.push(self.batch.row_R, verify_len_R)
         running = self.batch.size
@@ -92,6 +90,9 @@ class Replica:
         committed = int(np.add.reduce(committed_R))
         self.kv_tokens += committed
         self.steps += 1
+        finished = (batch.row_R == batch.last_R).nonzero()[0]
+        if finished.size:
+            self._complete(finished, end_s)
         self._recorder.step(
             self._verify_len_R,
             accepted_R,
@@ -100,9 +101,6 @@ class Replica:
             batch_tokens=self._batch_tokens,
             committed=committed,
         )
-        finished = (batch.row_R == batch.last_R).nonzero()[0]
-        if finished.size:
-            self._complete(finished, end_s)
 
     def check_laws(self) -> None:
         """Assert the laws of docs/concepts.md on the present state (for ``check=True``)."""
@@ -131,14 +129,18 @@ class Replica:
         )
         return BatchView(survival, confidence, lagged, step_s_M, replay.gamma, self._policy.lag)
 
-    def _check_range(self, verify_len_R: IntArray) -> None:
-        whole = verify_len_R.shape == (self.batch.size,) and verify_len_R.dtype == np.int64
+    def _lengths(self, view: BatchView) -> IntArray:
+        """Return the policy's answer [R], refused unless it is whole numbers in 0..gamma."""
+        answer = np.asarray(self._policy(view))
+        verify_len_R = answer.astype(np.int64, copy=False)
+        fits = answer.shape == (self.batch.size,) and answer.dtype.kind in "iu"
         # Negative lengths are huge as unsigned ones: one reduction looks at both ends.
-        if not whole or np.maximum.reduce(verify_len_R.view(np.uint64)) > self._replay.gamma:
+        if not fits or np.maximum.reduce(verify_len_R.view(np.uint64)) > self._replay.gamma:
             raise InputError(
-                f"policy {self._policy.label} returned {verify_len_R!r}; a rule returns one int64 in "
-                f"0..{self._replay.gamma} for each of the {self.batch.size} requests"
+                f"policy {self._policy.label} returned {answer.tolist()}; a rule returns one whole number "
+                f"in 0..{self._replay.gamma} for each of the {self.batch.size} requests of the step"
             )
+        return verify_len_R
 
     def _place(self, slots: IntArray, request: IntArray, row: IntArray, start_s: float) -> None:
         replay = self._replay

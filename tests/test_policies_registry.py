@@ -1,0 +1,183 @@
+"""Specs: what they parse to, what they are called, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dspark_sim import policies as folder
+from dspark_sim.errors import InputError
+from dspark_sim.policies.base import BatchView
+from dspark_sim.policies.registry import parse_policy, policies
+
+NOT_RULES = {"__init__", "base", "registry", "selection"}
+
+LABELS = {
+    "off": "off",
+    " static:k=3 ": "static:k=3",
+    "static: k = 03": "static:k=3",
+    "mtp:k=1": "mtp:k=1",
+    "full:": "full",
+    "threshold:at=.40,on=survival": "threshold:on=survival,at=0.4",
+    "threshold:on=confidence,at=1": "threshold:on=confidence,at=1",
+    "dspark": "dspark",
+    "dspark-async": "dspark-async",
+    "dspark-async:lag=2": "dspark-async",
+    "dspark-async:lag=0": "dspark-async:lag=0",
+}
+
+
+@pytest.mark.parametrize("spec", LABELS)
+def test_the_label_is_the_normalised_spec_and_parses_to_itself(spec):
+    policy = parse_policy(spec)
+    assert policy.label == LABELS[spec]
+    again = parse_policy(policy.label)
+    assert (again.label, again.options, again.lag) == (policy.label, policy.options, policy.lag)
+
+
+BAD = {
+    "": "unknown policy ''",
+    "dsprak": "unknown policy 'dsprak' .did you mean 'dspark'.*; known: dspark, dspark-async, full",
+    "static": "policy static needs the option k, as in static:k=3",
+    "static:3": "policy static: '3' is not key=value, as in static:k=3",
+    "static:k=": "'k=' is not key=value",
+    "static:k=3,": "'' is not key=value",
+    "static:k=3,k=4": "option k is given twice",
+    "static:kk=3": "policy static has no option 'kk' .did you mean 'k'.*; it takes: k",
+    "static:k=3.5": "policy static: option k is '3.5'; it must be a whole number",
+    "static:k=-1": "option k is -1; it must be 0 to 64",
+    "mtp:k=0": "policy mtp: option k is 0; it must be 1 to 64",
+    "off:k=1": "policy off has no option 'k'; it takes: none",
+    "threshold:at=0.5": "policy threshold needs the option on",
+    "threshold:on=surv,at=0.5": "option on is 'surv' .did you mean 'survival'.*one of: survival, confidence",
+    "threshold:on=survival,at=1.5": "option at is 1.5; it must be 0 to 1",
+    "threshold:on=survival,at=nan": "option at is 'nan'; it must be a finite number",
+    "dspark:lag=1": "policy dspark has no option 'lag'",
+    "dspark-async:lag=-1": "option lag is -1; it must be 0 to 64",
+    "dspark-async:lag=two": "option lag is 'two'; it must be a whole number",
+    "nowhere.py:rule": "policy file nowhere.py: no such file",
+}
+
+
+@pytest.mark.parametrize("spec", BAD)
+def test_bad_specs_are_refused_in_one_line(spec):
+    with pytest.raises(InputError, match=BAD[spec]) as caught:
+        parse_policy(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_lag_comes_from_the_spec_then_from_the_run_then_from_the_rule():
+    assert parse_policy("dspark-async").lag == 2
+    assert parse_policy("dspark-async", lag=1).lag == 1
+    assert parse_policy("dspark-async", lag=1).label == "dspark-async:lag=1"
+    assert parse_policy("dspark-async:lag=0", lag=1).lag == 0
+    assert parse_policy("dspark", lag=1).lag == 0
+    with pytest.raises(InputError, match="option lag is 65"):
+        parse_policy("dspark-async", lag=65)
+
+
+def test_who_waits_for_the_confidences_pays_the_bubble():
+    waits = {
+        "off": False, "static:k=1": False, "mtp:k=1": False, "full": False, "dspark": True,
+        "threshold:on=survival,at=0.4": True, "dspark-async": False, "dspark-async:lag=0": True,
+    }  # fmt: skip
+    assert {spec: parse_policy(spec).synchronous for spec in waits} == waits
+
+
+def test_every_file_of_the_folder_holds_a_rule_with_a_valid_example():
+    files = {path.stem for path in Path(folder.__file__).parent.glob("*.py")} - NOT_RULES
+    assert {info.rule.__module__.rpartition(".")[2] for info in policies()} == files
+    for info in policies():
+        assert parse_policy(info.example).info is info
+        assert info.rule.__doc__
+        assert info.source
+
+
+def test_importing_the_registry_is_cheap():
+    """No rule is imported before one is asked for, and nothing heavy at all."""
+    code = (
+        "import sys, dspark_sim.policies.registry as r; before = set(sys.modules); r.policies();"
+        "heavy = {'pandas', 'pyarrow', 'scipy', 'simpy', 'torch', 'matplotlib'} & set(sys.modules);"
+        "print('dspark_sim.policies.dspark' in before, sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False []"
+
+
+MINE = """
+from typing import Annotated, Literal
+import numpy as np
+from dspark_sim.policies.base import Between
+from dspark_sim.policies.registry import policy
+
+@policy("mine", source="me", reads="none", verdict="lossless")
+def share(view, *, at: Annotated[float, Between(0, 1)] = 0.5, up: bool = False, by: int = 1,
+          how: Literal["a", "b"] = "a", note: str = "x"):
+    return np.full(view.num_running, int(at * view.gamma) + up)
+
+def plain(view, *, k=2):
+    return np.full(view.num_running, k)
+
+def wrong(view, k):
+    return k
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+
+
+def batch(running=3, gamma=4):
+    values = np.ones((running, gamma))
+    return BatchView(values, values, values, np.ones(running * gamma + 1), gamma, 0)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_users_file():
+    policy = parse_policy("./mine.py:share,up=true,at=.25")
+    assert policy.label == "mine.py:share,at=0.25,up=true"
+    assert parse_policy(policy.label).label == policy.label
+    assert policy(batch()).tolist() == [2, 2, 2]
+    assert policy.verdict == "lossless"
+    assert parse_policy("mine.py:mine").label == "mine.py:mine"
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_users_plain_function_is_accepted_and_claims_nothing():
+    policy = parse_policy("mine.py:plain,k=3")
+    assert policy(batch()).tolist() == [3, 3, 3]
+    assert (policy.info.reads, policy.verdict, policy.synchronous) == ("current", "not-lossless", True)
+    with pytest.raises(InputError, match="option k is 'x'; it must be a whole number"):
+        parse_policy("mine.py:plain,k=x")
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_users_file_does_not_shadow_the_shipped_rules():
+    before = policies()
+    Path("mine.py").write_text(MINE.replace('"mine"', '"dspark"'))
+    parse_policy("mine.py:dspark")
+    assert policies() == before
+    assert parse_policy("dspark").info.rule.__module__ == "dspark_sim.policies.dspark"
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("mine.py:shar", "has no rule 'shar' .did you mean 'share'"),
+        ("mine.py:wrong", "keyword-only options"),
+        ("mine.py:share,up=yes", "option up is 'yes'; it must be one of: false, true"),
+        ("mine.py:share,how=c", "one of: a, b"),
+        ("broken.py:rule", "policy file broken.py does not load: ZeroDivisionError"),
+    ],
+)
+def test_a_users_mistakes_are_named(spec, message):
+    Path("broken.py").write_text("1 / 0\n")
+    with pytest.raises(InputError, match=message):
+        parse_policy(spec)
