@@ -52,8 +52,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that replaces it on success and vanishes on failure.
 
     The temporary keeps the suffix, because writers choose their format by it.
+
+    Raises:
+        InputError: ``path`` is a folder.
     """
     target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{path}: is a folder; give the name of a file in it")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
     os.close(handle)
