@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "frontier": "dspark_sim.cli.frontier:frontier",
     "policies": "dspark_sim.cli.policies:policies",
     "trace": "dspark_sim.cli.trace:app",
+    "import": "dspark_sim.cli.import_:import_",
     "synth": "dspark_sim.cli.synth:synth",
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "hw": "dspark_sim.cli.hw:app",

@@ -1,0 +1,69 @@
+"""JSON files as logs have them: one document, a list, or one document a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dspark_sim.errors import DataError
+
+
+def documents(path: Path) -> list[tuple[str, Any]]:
+    """Return (place, document) of every document of a JSON or JSON Lines file.
+
+    The items of a list count as documents. Places are ``item N`` (from 0) or ``line N`` (from 1).
+
+    Raises:
+        DataError: neither JSON nor JSON Lines; the first line that does not parse is named.
+    """
+    text = _text(path)
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return list(_lines(path, text))
+    if isinstance(whole, list):
+        return [(f"item {i}", item) for i, item in enumerate(whole)]
+    return [("item 0", whole)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(path, "", f"not UTF-8 text ({error.reason} at byte {error.start})") from None
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield f"line {number}", json.loads(line)
+            except ValueError as error:
+                raise DataError(path, f"line {number}", f"not JSON ({error})") from None
+
+
+def holding(document: Any, *keys: str) -> Iterator[dict[str, Any]]:
+    """Yield every object inside ``document``, itself included, that has one of ``keys``."""
+    if isinstance(document, dict):
+        if any(key in document for key in keys):
+            yield document
+        else:
+            for value in document.values():
+                yield from holding(value, *keys)
+    elif isinstance(document, list):
+        for value in document:
+            yield from holding(value, *keys)
+
+
+def whole_number(path: Path, place: str, record: dict[str, Any], key: str, least: int = 0) -> int:
+    """Return the whole number under ``key``.
+
+    Raises:
+        DataError: it is missing, something else, or below ``least``.
+    """
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < least:
+        raise DataError(path, f"{place}, key '{key}'", f"{value!r}: must be a whole number, at least {least}")
+    return int(value)
