@@ -21,12 +21,13 @@ from torch import Tensor
 
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path, data_folder, write_text
-from dspark_sim.model.drafter import Drafter, DrafterConfig
+from dspark_sim.model.checkpoint_config import deepspec_config, drafter_config
+from dspark_sim.model.drafter import Drafter
+from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.layers import BlockShape
-from dspark_sim.model.loading import TensorTaker, block_shape, layer_state, read_json, read_safetensors
+from dspark_sim.model.loading import TensorTaker, layer_state, read_json, read_safetensors
 from dspark_sim.model.target import Target
 
-_QK_NORM = {"qwen3": True, "llama": False}
 # Tensors that are read apart from the module's own state.
 _EXTRA = {"embed_tokens.weight", "lm_head.weight", "draft_vocab_ids", "d2t", "t2d", "mask_embedding"}
 
@@ -55,12 +56,14 @@ def load_drafter(
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Drafter:
-    """Load a drafter, in float32 on a CPU whatever the file holds.
+    """Load a drafter; float16 files become float32 on a CPU.
 
     Args:
         name_or_path: folder in the layout of DeepSpec, SpecForge or speculators, or a shipped name.
         target: gives embedding, LM head, device and dtype; without it the checkpoint must hold the
             first two, or ``bind_target`` must be called before use.
+        device: torch device; None follows the target, else the CPU.
+        dtype: float type; None follows the target, else float32.
 
     Raises:
         InputError: config or tensors are wrong or missing; one line that names them.
@@ -82,72 +85,6 @@ def load_drafter(
         embed, head = (take(f"{n}.weight", size).to(device, dtype) for n in ("embed_tokens", "lm_head"))
         drafter.bind_target(embed, head)
     return drafter.requires_grad_(False).eval()
-
-
-def drafter_config(raw: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> DrafterConfig:
-    """Read any of the three config layouts (ENGINES: DeepSpec flat, SpecForge nested, speculators).
-
-    Raises:
-        DataError: a key is missing.
-    """
-    flat = flatten_config(raw)
-    try:
-        shape = block_shape(flat, qk_norm=_has_qk_norm(flat, tensors))
-        rank = int(flat.get("markov_rank", 0))
-        confidence = bool(flat.get("enable_confidence_head", False))
-        ids = _draft_vocab_ids(tensors, flat, folder)
-        w1 = tensors.get("markov_head.markov_w1.weight")
-        return DrafterConfig(
-            gamma=int(flat["block_size"]),
-            target_layer_ids=tuple(flat["target_layer_ids"]),
-            num_layers=int(flat["num_hidden_layers"]),
-            block=shape,
-            vocab_size=int(flat["vocab_size"]),
-            draft_vocab_ids=ids,
-            head=str(flat.get("markov_head_type", "vanilla")) if rank else "none",
-            markov_rank=rank,
-            full_previous=ids is not None and w1 is not None and w1.shape[0] == flat["vocab_size"],
-            confidence=confidence,
-            confidence_with_markov=bool(rank) and bool(flat.get("confidence_head_with_markov", False)),
-            normalize_taps=bool(flat.get("normalize_taps", False)),
-            mask_token_id=int(flat["mask_token_id"]),
-            learned_mask="mask_embedding" in tensors,
-            num_target_layers=int(flat.get("num_target_layers", 0)),
-        )
-    except KeyError as missing:
-        raise DataError(folder / "config.json", str(missing.args[0]), "key is missing") from None
-
-
-def flatten_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """One flat dict with DeepSpec's key names from SpecForge's or speculators' nesting."""
-    flat = dict(raw)
-    for nested in ("transformer_layer_config", "dflash_config", "dspark_config"):
-        if isinstance(raw.get(nested), dict):
-            flat.update(raw[nested])
-    for theirs in ("aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids"):
-        if theirs in flat and "target_layer_ids" not in flat:
-            flat["target_layer_ids"] = flat[theirs]
-    return flat
-
-
-def _has_qk_norm(flat: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
-    known = _QK_NORM.get(str(flat.get("model_type")))
-    return known if known is not None else "layers.0.self_attn.q_norm.weight" in tensors
-
-
-def _draft_vocab_ids(
-    tensors: Mapping[str, Tensor], flat: Mapping[str, Any], folder: Path
-) -> tuple[int, ...] | None:
-    """Our list of ids, or the offsets ``d2t`` (token = draft index + offset) of EAGLE-style checkpoints."""
-    if "draft_vocab_ids" in tensors:
-        return tuple(tensors["draft_vocab_ids"].tolist())
-    if "d2t" in tensors:
-        offsets = tensors["d2t"]
-        return tuple((offsets + torch.arange(len(offsets))).tolist())
-    size = flat.get("draft_vocab_size")
-    if size is not None and size != flat["vocab_size"]:
-        raise DataError(folder, "draft_vocab_ids", f"tensor is missing; draft_vocab_size is {size}")
-    return None
 
 
 def tensor_names(config: DrafterConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -203,6 +140,8 @@ def save_drafter(
     """Write config.json and model.safetensors in DeepSpec's layout, each atomically.
 
     Args:
+        drafter: what to save.
+        folder: made if missing.
         with_target: store embedding and LM head too (the full LM head is needed: not with a
             reduced draft vocabulary), as DeepSpec does; the learned mask is then written into the
             mask token's row, so that readers without ``mask_embedding`` see it.
@@ -239,8 +178,8 @@ def deepspec_tensors(drafter: Drafter, *, with_target: bool) -> dict[str, Tensor
 
 def _layer_tensors(state: Mapping[str, Tensor], layer: str, shape: BlockShape) -> dict[str, Tensor]:
     """The inverse of ``layer_state``: fused matrices split again."""
-    widths = (shape.q_width, shape.kv_width, shape.kv_width)
-    q, k, v = state[f"{layer}attn.qkv.weight"].split(widths)
+    widths = [shape.q_width, shape.kv_width, shape.kv_width]
+    q, k, v = torch.split(state[f"{layer}attn.qkv.weight"], widths)
     gate, up = state[f"{layer}mlp.gate_up.weight"].chunk(2)
     named = {
         "input_layernorm": state[f"{layer}attn_norm.weight"],
@@ -258,44 +197,7 @@ def _layer_tensors(state: Mapping[str, Tensor], layer: str, shape: BlockShape) -
     return {f"{layer}{name}.weight": tensor for name, tensor in named.items()}
 
 
-def deepspec_config(config: DrafterConfig, dtype: str) -> dict[str, Any]:
-    """config.json of a drafter, DeepSpec's keys first."""
-    shape, qwen = config.block, config.block.qk_norm
-    raw: dict[str, Any] = {
-        "architectures": ["Qwen3DSparkModel" if qwen else "LlamaDSparkModel"],
-        "model_type": "qwen3" if qwen else "llama",
-        "block_size": config.gamma,
-        "num_target_layers": config.num_target_layers,
-        "target_layer_ids": list(config.target_layer_ids),
-        "mask_token_id": config.mask_token_id,
-        "markov_rank": config.markov_rank,
-        "enable_confidence_head": config.confidence,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "rms_norm_eps": shape.rms_norm_eps,
-        "rope_parameters": {"rope_theta": shape.rope_theta, "rope_type": "default"},
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-        "vocab_size": config.vocab_size,
-        "dtype": dtype,
-        "normalize_taps": config.normalize_taps,
-    }
-    if config.head != "none":
-        raw["markov_head_type"] = config.head
-    if config.confidence:
-        raw["confidence_head_with_markov"] = config.confidence_with_markov
-    if config.draft_vocab_ids is not None:
-        raw["draft_vocab_size"] = config.draft_vocab_size
-    return raw
-
-
 def checkpoint_hash(name_or_path: str | os.PathLike[str]) -> str:
     """SHA-256 of a drafter's model.safetensors, first 16 hex digits; recorded in traces."""
     file = drafter_folder(name_or_path) / "model.safetensors"
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-

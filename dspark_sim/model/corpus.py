@@ -95,7 +95,9 @@ class CorpusInfo:
 class ShardWriter:
     """Collects texts and writes a shard whenever ``texts_per_shard`` are there."""
 
-    def __init__(self, folder: str | os.PathLike[str], info: CorpusInfo, worker: int, texts_per_shard: int) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], info: CorpusInfo, worker: int, texts_per_shard: int
+    ) -> None:
         self.folder = Path(folder)
         self.info = info
         self.worker = worker
@@ -113,7 +115,9 @@ class ShardWriter:
         if not self._pending:
             return
         number = len(list(self.folder.glob(f"shard-{self.worker:02d}-*.safetensors")))
-        write_shard(self.folder / f"shard-{self.worker:02d}-{number:05d}.safetensors", self.info, self._pending)
+        write_shard(
+            self.folder / f"shard-{self.worker:02d}-{number:05d}.safetensors", self.info, self._pending
+        )
         self._pending = []
 
 
@@ -147,12 +151,13 @@ class Shard:
             DataError: not a shard.
         """
         try:
-            self._file = safe_open(str(path), framework="pt")
-            meta = json.loads(self._file.metadata()["corpus"])
-            self.offsets = self._file.get_tensor("offsets").tolist()
-            self.prompt_len = self._file.get_tensor("prompt_len").tolist()
+            opened: Any = safe_open(str(path), framework="pt")
+            meta = json.loads(opened.metadata()["corpus"])
+            self.offsets: list[int] = opened.get_tensor("offsets").tolist()
+            self.prompt_len: list[int] = opened.get_tensor("prompt_len").tolist()
         except Exception as error:
             raise DataError(path, "", f"not a corpus shard ({error})") from None
+        self._file = opened
         self.path = path
         self.keys: list[tuple[str, str, int]] = [(p, d, int(s)) for p, d, s in meta["texts"]]
         raw = meta["info"]
@@ -160,6 +165,7 @@ class Shard:
         self.info = CorpusInfo(**raw)
 
     def __len__(self) -> int:
+        """Texts in the shard."""
         return len(self.keys)
 
     def text(self, n: int, *, features: bool = True) -> Text:

@@ -15,92 +15,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspark_sim.errors import InputError
-from dspark_sim.model.heads import HEAD_KINDS, ConfidenceHead, SequentialHead, make_head
+from dspark_sim.model.drafter_config import DrafterConfig
+from dspark_sim.model.heads import ConfidenceHead, SequentialHead, make_head
 from dspark_sim.model.layers import (
-    BlockShape,
     DecoderLayer,
     KVCache,
     RMSNorm,
     as_rows,
     attend,
+    attend_shared,
     rms_normalize,
     rope_tables,
 )
 
 TAP_NORM_EPS = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterConfig:
-    """What a drafter is.
-
-    Attributes:
-        gamma: tokens a block drafts.
-        target_layer_ids: tapped target layers, ascending; their outputs are the context features.
-        num_layers: backbone layers.
-        block: sizes of one layer (hidden size and norms as the target's).
-        vocab_size: the target's vocabulary, V.
-        draft_vocab_ids: token ids the drafter can propose, ascending; None for all. Lossless
-            either way: q is zero outside, and the residual is taken over the full vocabulary.
-        head: none, vanilla, gated, rnn.
-        markov_rank: r; 0 without head.
-        full_previous: W_1 has a row for every token although the draft vocabulary is reduced.
-        confidence: whether there is a confidence head.
-        confidence_with_markov: whether it reads W_1[x_{j-1}] beside h_j.
-        normalize_taps: RMS-normalise every tapped state by itself before ``fc``. Attention sinks
-            reach 24,900 where other tokens have an rms of 2 to 33, and late layers would drown
-            early ones. The reference feeds raw states (False).
-        mask_token_id: the token whose embedding fills the mask positions.
-        learned_mask: a trained vector instead of that embedding (vocabularies without a mask token).
-        num_target_layers: layers of the target it belongs to.
-    """
-
-    gamma: int
-    target_layer_ids: tuple[int, ...]
-    num_layers: int
-    block: BlockShape
-    vocab_size: int
-    draft_vocab_ids: tuple[int, ...] | None = None
-    head: str = "vanilla"
-    markov_rank: int = 128
-    full_previous: bool = False
-    confidence: bool = True
-    confidence_with_markov: bool = True
-    normalize_taps: bool = False
-    mask_token_id: int = 0
-    learned_mask: bool = False
-    num_target_layers: int = 0
-
-    def __post_init__(self) -> None:
-        if self.gamma < 1 or self.num_layers < 1 or not self.target_layer_ids:
-            raise InputError("drafter: gamma, layers and tapped layers must each be at least 1")
-        if self.head not in HEAD_KINDS or (self.head == "none") != (self.markov_rank == 0):
-            raise InputError(f"drafter: head {self.head!r} with markov_rank {self.markov_rank} (0 means no head)")
-        if not 0 <= self.mask_token_id < self.vocab_size:
-            raise InputError(f"drafter: mask_token_id {self.mask_token_id} is outside 0..{self.vocab_size - 1}")
-        ids = self.draft_vocab_ids
-        if ids is not None and (list(ids) != sorted(set(ids)) or not 0 <= ids[0] <= ids[-1] < self.vocab_size):
-            raise InputError("drafter: draft_vocab_ids must ascend, without repeats, inside the target's vocabulary")
-
-    @property
-    def kind(self) -> str:
-        """``dflash`` without a head, else ``dspark``."""
-        return "dflash" if self.head == "none" else "dspark"
-
-    @property
-    def draft_vocab_size(self) -> int:
-        """Tokens the drafter can propose."""
-        return self.vocab_size if self.draft_vocab_ids is None else len(self.draft_vocab_ids)
-
-    @property
-    def full_table(self) -> bool:
-        """Whether W_1 is indexed by token id (else by draft index, one last row for all others)."""
-        return self.draft_vocab_ids is None or self.full_previous
-
-    @property
-    def previous_size(self) -> int:
-        """Rows of W_1."""
-        return self.vocab_size if self.full_table else self.draft_vocab_size + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +70,11 @@ class Drafter(nn.Module):
         self.confidence = ConfidenceHead(d, rank) if config.confidence else None
         self.register_buffer("embed", torch.empty(0, d), persistent=False)
         self.register_buffer("lm_head", torch.empty(0, d), persistent=False)
-        ids = torch.arange(draft_size) if config.draft_vocab_ids is None else torch.tensor(config.draft_vocab_ids)
+        ids = (
+            torch.arange(draft_size)
+            if config.draft_vocab_ids is None
+            else torch.tensor(config.draft_vocab_ids)
+        )
         index = torch.full((config.vocab_size,), draft_size)
         index[ids] = torch.arange(draft_size)
         self.register_buffer("draft_ids", ids, persistent=False)
@@ -194,17 +126,28 @@ class Drafter(nn.Module):
         taps = taps_md.to(self.fc.weight.dtype)
         if self.config.normalize_taps:
             taps = rms_normalize(taps, TAP_NORM_EPS)
-        return self.hidden_norm(self.fc(taps.flatten(-2)))
+        context: Tensor = self.hidden_norm(self.fc(taps.flatten(-2)))
+        return context
 
     def new_cache(self, rows: int, capacity: int) -> KVCache:
         """An empty context cache; ``capacity`` must leave gamma positions after the last anchor."""
         weight = self.fc.weight
         return KVCache(
-            self.config.num_layers, rows, capacity, self.config.block, device=weight.device, dtype=weight.dtype
+            self.config.num_layers,
+            rows,
+            capacity,
+            self.config.block,
+            device=weight.device,
+            dtype=weight.dtype,
         )
 
     def extend_context(
-        self, taps_RTmd: Tensor, positions_RT: Tensor, cache: KVCache, rows_R: Tensor, valid_RT: Tensor | None = None
+        self,
+        taps_RTmd: Tensor,
+        positions_RT: Tensor,
+        cache: KVCache,
+        rows_R: Tensor,
+        valid_RT: Tensor | None = None,
     ) -> None:
         """Write the context keys and values of tokens the target has processed and kept.
 
@@ -238,7 +181,9 @@ class Drafter(nn.Module):
         masks = mask.expand(anchor_ids_K.shape[0], self.config.gamma - 1, -1)
         return torch.cat((anchor[:, None], masks.to(anchor.dtype)), 1)
 
-    def block_hidden(self, anchor_ids_R: Tensor, positions_R: Tensor, cache: KVCache, rows_R: Tensor) -> Tensor:
+    def block_hidden(
+        self, anchor_ids_R: Tensor, positions_R: Tensor, cache: KVCache, rows_R: Tensor
+    ) -> Tensor:
         """Hidden states [R, G, d] of one block a row, as used live.
 
         The block's own keys go into the cache at the positions it stands on; ``extend_context``
@@ -247,6 +192,8 @@ class Drafter(nn.Module):
         Args:
             anchor_ids_R: token ids of the anchors.
             positions_R: their absolute positions; context up to position - 1 must be written.
+            cache: from ``new_cache``.
+            rows_R: cache rows.
 
         Raises:
             InputError: a block does not fit the cache.
@@ -255,7 +202,9 @@ class Drafter(nn.Module):
         positions_RG = positions_R[:, None] + torch.arange(gamma, device=positions_R.device)
         length = int(positions_RG.max()) + 1
         if length > cache.capacity:
-            raise InputError(f"drafter cache: a block up to position {length - 1} exceeds capacity {cache.capacity}")
+            raise InputError(
+                f"drafter cache: a block up to position {length - 1} exceeds capacity {cache.capacity}"
+            )
         rope = rope_tables(positions_RG, shape)
         slots = torch.arange(length, device=positions_R.device)
         mask_RGL = (slots <= positions_RG[:, -1:])[:, None].expand(-1, gamma, -1)
@@ -266,7 +215,8 @@ class Drafter(nn.Module):
             q, k, v = layer.attn.project(layer.attn_norm(x), rope)
             cache.write(index, where, k.flatten(0, 1), v.flatten(0, 1))
             x = layer.finish(x, attend(q, *cache.read(index, as_rows(rows_R), length), mask_RGL))
-        return self.norm(x)
+        hidden: Tensor = self.norm(x)
+        return hidden
 
     def block_hidden_at(
         self, anchors_K: Tensor, ids_T: Tensor, context: SequenceContext, first_position: int = 0
@@ -284,13 +234,18 @@ class Drafter(nn.Module):
         gamma, shape = self.config.gamma, self.config.block
         slots = torch.arange(context.keys[0].shape[0], device=anchors_K.device)
         hidden_K1T = (slots >= anchors_K[:, None])[:, None]
-        rope = rope_tables(first_position + anchors_K[:, None] + torch.arange(gamma, device=anchors_K.device), shape)
+        rope = rope_tables(
+            first_position + anchors_K[:, None] + torch.arange(gamma, device=anchors_K.device), shape
+        )
         x = self.block_inputs(ids_T[anchors_K])
         for index in range(self.config.num_layers):
             layer = self._layer(index)
             q, k, v = layer.attn.project(layer.attn_norm(x), rope)
-            x = layer.finish(x, _attend_two(q, context.keys[index], context.values[index], k, v, hidden_K1T))
-        return self.norm(x)
+            x = layer.finish(
+                x, attend_shared(q, (context.keys[index], context.values[index]), (k, v), hidden_K1T)
+            )
+        hidden: Tensor = self.norm(x)
+        return hidden
 
     # ---- heads
 
@@ -316,7 +271,8 @@ class Drafter(nn.Module):
         if latent is None:
             return logits
         assert isinstance(self.head, SequentialHead)
-        return logits + self.head.w2(latent).float()
+        bias: Tensor = self.head.w2(latent)
+        return logits + bias.float()
 
     def confidence_logits(self, hidden: Tensor, previous_ids: Tensor) -> Tensor:
         """Confidence logits [...] from h_j [..., d] and the tokens before [...] (full-vocabulary ids).
@@ -329,36 +285,10 @@ class Drafter(nn.Module):
         features = hidden
         if self.config.confidence_with_markov and isinstance(self.head, SequentialHead):
             features = torch.cat((hidden, self.head.w1(self.previous_index(previous_ids))), -1)
-        return self.confidence(features).float()
+        logits: Tensor = self.confidence(features)
+        return logits.float()
 
     def _layer(self, index: int) -> DecoderLayer:
         layer = self.layers[index]
         assert isinstance(layer, DecoderLayer)
         return layer
-
-
-def _attend_two(
-    q_KGHD: Tensor, ctx_k_TCD: Tensor, ctx_v_TCD: Tensor, k_KGCD: Tensor, v_KGCD: Tensor, hidden_K1T: Tensor
-) -> Tensor:
-    """One softmax over shared context and each block's own keys, [K, G, H*D].
-
-    Written out so that K blocks share one context without its keys being copied K times; C is the
-    number of key heads. ``hidden_K1T`` marks context a block may not see.
-    """
-    anchors, gamma, heads, width = q_KGHD.shape
-    kv_heads = k_KGCD.shape[2]
-    q = q_KGHD.unflatten(2, (kv_heads, heads // kv_heads)) * width**-0.5  # [K, G, C, group, D]
-    context = torch.einsum("kgcnd,tcd->kcngt", q, ctx_k_TCD)
-    context = context.masked_fill(hidden_K1T[:, None, None], float("-inf"))
-    block = torch.einsum("kgcnd,kscd->kcngs", q, k_KGCD)
-    weights = torch.cat((context, block), -1).softmax(-1)
-    seen, own = weights.split((context.shape[-1], gamma), -1)
-    out = torch.einsum("kcngt,tcd->kgcnd", seen, ctx_v_TCD) + torch.einsum("kcngs,kscd->kgcnd", own, v_KGCD)
-    return out.reshape(anchors, gamma, heads * width)
-
-
-def target_tap_layers(num_layers: int, taps: int = 5) -> tuple[int, ...]:
-    """Reference spacing of tapped layers: from layer 1 to the third from the end (1, 9, 17, 25, 33 of 36)."""
-    last = num_layers - 3
-    return tuple(sorted({int(1.5 + n * (last - 1) / max(taps - 1, 1)) for n in range(taps)}))
-

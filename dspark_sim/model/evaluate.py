@@ -18,7 +18,7 @@ from torch import Tensor
 from dspark_sim.model.corpus import Text
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.losses import IGNORE
-from dspark_sim.model.trainset import all_anchors, make_blocks, run_blocks
+from dspark_sim.model.trainset import Blocks, all_anchors, make_blocks, run_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,11 @@ class DraftQuality:
     @property
     def conditional_G(self) -> np.ndarray:
         """Conditional acceptance by position."""
-        return self.accepted_G / np.maximum(self.reached_G, 1e-12)
+        rate: np.ndarray = self.accepted_G / np.maximum(self.reached_G, 1e-12)
+        return rate
 
     def __add__(self, other: DraftQuality) -> DraftQuality:
+        """Both sets of texts together."""
         return DraftQuality(
             self.rounds + other.rounds,
             self.tokens + other.tokens,
@@ -60,7 +62,7 @@ def text_quality(drafter: Drafter, text: Text, temperature: float) -> DraftQuali
     """Replay one text (with features whose log-normalisers are at ``temperature``)."""
     blocks = make_blocks(drafter, text, all_anchors(text))
     hidden_KGd = run_blocks(drafter, blocks)
-    log_q_N = _log_q(drafter, hidden_KGd, blocks.previous_KG, blocks.valid_KG, blocks.labels_N, temperature)
+    log_q_N = _log_q(drafter, hidden_KGd, blocks, temperature)
     label_rows = drafter.lm_head[blocks.labels_N.clamp_min(0)]
     log_p_N = (blocks.target_Nd * label_rows).sum(-1) / temperature - blocks.lse_N
     accept_KG = torch.zeros(blocks.valid_KG.shape, device=hidden_KGd.device)
@@ -68,21 +70,18 @@ def text_quality(drafter: Drafter, text: Text, temperature: float) -> DraftQuali
     return replay_quality(accept_KG.double().cpu().numpy(), blocks.valid_KG.cpu().numpy())
 
 
-def _log_q(
-    drafter: Drafter, hidden_KGd: Tensor, previous_KG: Tensor, valid_KG: Tensor, labels_N: Tensor, temperature: float
-) -> Tensor:
-    """log q of the text's own tokens, -inf where they cannot be drafted."""
-    out = []
+def _log_q(drafter: Drafter, hidden_KGd: Tensor, blocks: Blocks, temperature: float) -> Tensor:
+    """Log q of the text's own tokens, -inf where they cannot be drafted."""
+    valid_KG, labels_N = blocks.valid_KG, blocks.labels_N
+    log_q_KG = torch.zeros(valid_KG.shape, device=hidden_KGd.device)
+    label_KG = torch.zeros(valid_KG.shape, dtype=torch.long, device=hidden_KGd.device)
+    label_KG[valid_KG] = labels_N.clamp_min(0)
     # A few anchors at a time: [K, G, V] of a whole text would not fit a small machine.
-    for part in torch.arange(len(hidden_KGd), device=hidden_KGd.device).split(32):
-        logits = drafter.block_logits(hidden_KGd[part], previous_KG[part]) / temperature
-        out.append(logits.log_softmax(-1)[valid_KG[part]])
-    log_q = torch.cat([o.gather(1, l[:, None])[:, 0] for o, l in _zip_split(out, labels_N.clamp_min(0))])
-    return log_q.masked_fill(labels_N == IGNORE, float("-inf"))
-
-
-def _zip_split(parts: list[Tensor], labels_N: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    return zip(parts, labels_N.split([len(part) for part in parts]), strict=True)
+    for start in range(0, len(hidden_KGd), 32):
+        part = slice(start, start + 32)
+        logits = drafter.block_logits(hidden_KGd[part], blocks.previous_KG[part]) / temperature
+        log_q_KG[part] = logits.log_softmax(-1).gather(-1, label_KG[part][..., None])[..., 0]
+    return log_q_KG[valid_KG].masked_fill(labels_N == IGNORE, float("-inf"))
 
 
 def replay_quality(accept_KG: np.ndarray, valid_KG: np.ndarray) -> DraftQuality:

@@ -44,9 +44,7 @@ class _Slot:
 class Generator:
     """Keeps up to ``slots`` requests running on one target and one preallocated cache."""
 
-    def __init__(
-        self, target: Target, info: CorpusInfo, *, slots: int, max_prompt_tokens: int
-    ) -> None:
+    def __init__(self, target: Target, info: CorpusInfo, *, slots: int, max_prompt_tokens: int) -> None:
         self.target = target
         self.info = info
         self.capacity = max_prompt_tokens + info.max_new_tokens
@@ -55,7 +53,9 @@ class Generator:
         device, d = target.device, target.config.hidden_size
         if info.taps is not None:
             # Features of running texts, kept by slot and position until the text ends.
-            self.taps = torch.zeros(slots, self.capacity, len(info.taps), d, dtype=torch.float16, device=device)
+            self.taps = torch.zeros(
+                slots, self.capacity, len(info.taps), d, dtype=torch.float16, device=device
+            )
             self.hidden = torch.zeros(slots, self.capacity, d, dtype=torch.float16, device=device)
             self.lse = torch.full((slots, self.capacity), float("nan"), device=device)
 
@@ -78,7 +78,9 @@ class Generator:
         for s, slot in enumerate(self.running):
             if slot is None and (request := next(waiting, None)) is not None:
                 prompt, sample = request
-                uniforms = stream(self.info.seed, "text", prompt.prompt_id, sample).random(self.info.max_new_tokens)
+                uniforms = stream(self.info.seed, "text", prompt.prompt_id, sample).random(
+                    self.info.max_new_tokens
+                )
                 self.running[s] = _Slot(prompt, sample, uniforms, list(prompt.ids))
                 new.append(s)
         if new:
@@ -187,7 +189,16 @@ def generate_responses(
         target: the model that answers.
         prompts: tokenised prompts; begin with a balanced part if it may be stopped early.
         folder: corpus folder (corpus.py), made if missing.
+        temperature: 0 is greedy.
+        max_new_tokens: output tokens of a text at most, the end token included.
+        samples: answers per prompt.
         taps: layers whose outputs are stored; None stores token ids only.
+        normalize_taps: store them RMS-normalised (drafters that normalise see no difference).
+        seed: names the random streams.
+        slots: requests that run at once.
+        worker: number of this process, from 0.
+        workers: processes that fill the folder.
+        texts_per_shard: texts a killed run may lose.
         max_response_tokens: stop taking new requests once this worker has that many.
         on_progress: called after each finished text.
 
@@ -203,7 +214,12 @@ def generate_responses(
             f"prompts ({len(prompts)}) not empty"
         )
     info = CorpusInfo(
-        target.config.name, temperature, seed, max_new_tokens, tuple(taps) if taps is not None else None, normalize_taps
+        target.config.name,
+        temperature,
+        seed,
+        max_new_tokens,
+        tuple(taps) if taps is not None else None,
+        normalize_taps,
     )
     requests = [(prompt, sample) for sample in range(samples) for prompt in prompts][worker::workers]
     done = done_keys(folder)

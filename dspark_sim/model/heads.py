@@ -38,7 +38,9 @@ class SequentialHead(nn.Module):
         """Latent [..., r] of draft position ``j`` (from 0) and the state for the next one."""
         return self.w1(previous), state
 
-    def step(self, j: int, previous: Tensor, hidden_d: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def step(
+        self, j: int, previous: Tensor, hidden_d: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Logit bias [..., draft vocabulary] of position ``j`` and the next state.
 
         Args:
@@ -102,7 +104,9 @@ class NoHead(nn.Module):
     kind = "none"
     rank = 0
 
-    def step(self, j: int, previous: Tensor, hidden_d: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def step(
+        self, j: int, previous: Tensor, hidden_d: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """A zero that broadcasts over the draft vocabulary, [..., 1]."""
         return hidden_d.new_zeros(*previous.shape, 1), None
 
@@ -124,7 +128,9 @@ def make_head(kind: str, previous_size: int, draft_size: int, rank: int, hidden_
         return NoHead()
     classes = {c.kind: c for c in (SequentialHead, GatedHead, RnnHead)}
     if kind not in classes or rank < 1:
-        raise InputError(f"head {kind!r} of rank {rank}: kinds are {', '.join(HEAD_KINDS)}, all but none need rank >= 1")
+        raise InputError(
+            f"head {kind!r} of rank {rank}: kinds are {', '.join(HEAD_KINDS)}, all but none need rank >= 1"
+        )
     return classes[kind](previous_size, draft_size, rank, hidden_size)
 
 
@@ -139,4 +145,5 @@ class ConfidenceHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[..., d + r] to logits [...]."""
-        return self.proj(features)[..., 0]
+        logits: Tensor = self.proj(features)
+        return logits[..., 0]

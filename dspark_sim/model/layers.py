@@ -54,9 +54,14 @@ class RMSNorm(nn.Module):
 
 
 def rms_normalize(x: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) over the last dimension, without parameters; dtype of ``x``."""
+    """X / sqrt(mean(x^2) + eps) over the last dimension, without parameters; dtype of ``x``."""
     x32 = x.float()
     return (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def as_heads(x: Tensor, head_dim: int) -> Tensor:
+    """Split the last dimension into heads: [..., heads * D] to [..., heads, D]."""
+    return x.reshape(*x.shape[:-1], -1, head_dim)
 
 
 def rope_tables(positions: Tensor, shape: BlockShape) -> tuple[Tensor, Tensor]:
@@ -85,7 +90,14 @@ class KVCache:
     """
 
     def __init__(
-        self, layers: int, rows: int, capacity: int, shape: BlockShape, *, device: torch.device, dtype: torch.dtype
+        self,
+        layers: int,
+        rows: int,
+        capacity: int,
+        shape: BlockShape,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         size = (layers, rows, shape.num_kv_heads, capacity, shape.head_dim)
         self.keys = torch.zeros(size, device=device, dtype=dtype)
@@ -134,17 +146,17 @@ class Attention(nn.Module):
     def project(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [..., H, D], keys and values [..., K, D] of ``x`` [..., d], positions applied."""
         shape = self.shape
-        q, k, v = self.qkv(x).split((shape.q_width, shape.kv_width, shape.kv_width), -1)
-        q = self.q_norm(q.unflatten(-1, (shape.num_heads, shape.head_dim)))
-        k = self.k_norm(k.unflatten(-1, (shape.num_kv_heads, shape.head_dim)))
-        return rotate(q, rope), rotate(k, rope), v.unflatten(-1, (shape.num_kv_heads, shape.head_dim))
+        q, k, v = torch.split(self.qkv(x), [shape.q_width, shape.kv_width, shape.kv_width], -1)
+        q = self.q_norm(as_heads(q, shape.head_dim))
+        k = self.k_norm(as_heads(k, shape.head_dim))
+        return rotate(q, rope), rotate(k, rope), as_heads(v, shape.head_dim)
 
     def project_kv(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Keys and values alone, each [..., K, D] (drafter context has no queries)."""
         shape = self.shape
-        k, v = F.linear(x, self.qkv.weight[shape.q_width :]).split((shape.kv_width, shape.kv_width), -1)
-        k = self.k_norm(k.unflatten(-1, (shape.num_kv_heads, shape.head_dim)))
-        return rotate(k, rope), v.unflatten(-1, (shape.num_kv_heads, shape.head_dim))
+        k, v = F.linear(x, self.qkv.weight[shape.q_width :]).chunk(2, -1)
+        k = self.k_norm(as_heads(k, shape.head_dim))
+        return rotate(k, rope), as_heads(v, shape.head_dim)
 
 
 class MLP(nn.Module):
@@ -158,7 +170,8 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., d] to [..., d]."""
         gate, up = self.gate_up(x).chunk(2, -1)
-        return self.down(F.silu(gate) * up)
+        out: Tensor = self.down(F.silu(gate) * up)
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -174,7 +187,8 @@ class DecoderLayer(nn.Module):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Residual after attention (``attended`` [..., H*D]), then the feed-forward part; [..., d]."""
         x = x + self.attn.o(attended)
-        return x + self.mlp(self.mlp_norm(x))
+        fed: Tensor = self.mlp(self.mlp_norm(x))
+        return x + fed
 
 
 def attend(q_RTHD: Tensor, keys_RKLD: Tensor, values_RKLD: Tensor, mask_RTL: Tensor) -> Tensor:
@@ -189,3 +203,24 @@ def attend(q_RTHD: Tensor, keys_RKLD: Tensor, values_RKLD: Tensor, mask_RTL: Ten
     mask = mask_RTL[:, None].expand(rows, group, tokens, -1).reshape(rows, 1, group * tokens, -1)
     out = F.scaled_dot_product_attention(q, keys_RKLD, values_RKLD, attn_mask=mask)
     return out.reshape(rows, heads, tokens, width).transpose(1, 2).reshape(rows, tokens, heads * width)
+
+
+def attend_shared(
+    q_KGHD: Tensor, context_TCD: tuple[Tensor, Tensor], block_KGCD: tuple[Tensor, Tensor], hidden_K1T: Tensor
+) -> Tensor:
+    """One softmax over a context that K blocks share and each block's own keys, [K, G, H*D].
+
+    Written out so that the context's keys are not copied K times. Here K counts blocks and C key
+    heads; the pairs are (keys, values). ``hidden_K1T`` marks context that a block may not see.
+    """
+    blocks, gamma, heads, width = q_KGHD.shape
+    (ctx_k, ctx_v), (own_k, own_v) = context_TCD, block_KGCD
+    kv_heads = own_k.shape[2]
+    q = q_KGHD.reshape(blocks, gamma, kv_heads, heads // kv_heads, width) * width**-0.5
+    context = torch.einsum("kgcnd,tcd->kcngt", q, ctx_k)
+    context = context.masked_fill(hidden_K1T[:, None, None], float("-inf"))
+    block = torch.einsum("kgcnd,kscd->kcngs", q, own_k)
+    weights = torch.cat((context, block), -1).softmax(-1)
+    seen, own = weights[..., : context.shape[-1]], weights[..., context.shape[-1] :]
+    out = torch.einsum("kcngt,tcd->kgcnd", seen, ctx_v) + torch.einsum("kcngs,kscd->kgcnd", own, own_v)
+    return out.reshape(blocks, gamma, heads * width)

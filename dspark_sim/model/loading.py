@@ -39,12 +39,17 @@ def target_folder(name_or_path: str | os.PathLike[str]) -> Path:
         return convert_packaged(cache_folder() / SMOLLM2)
     folder = Path(name_or_path)
     if not (folder / "config.json").is_file():
-        raise InputError(f"{folder}: no such target; give '{SMOLLM2}' or a folder with config.json and safetensors")
+        raise InputError(
+            f"{folder}: no such target; give '{SMOLLM2}' or a folder with config.json and safetensors"
+        )
     return folder
 
 
 def load_target(
-    name_or_path: str | os.PathLike[str], *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+    name_or_path: str | os.PathLike[str],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
 ) -> Target:
     """Load a causal target (Llama or Qwen3 family).
 
@@ -79,7 +84,9 @@ def read_target_config(folder: Path, name: str) -> TargetConfig:
     raw = read_json(folder / "config.json")
     family = raw.get("model_type")
     if family not in _FAMILIES:
-        raise DataError(folder / "config.json", "model_type", f"{family!r} is not supported; known: llama, qwen3")
+        raise DataError(
+            folder / "config.json", "model_type", f"{family!r} is not supported; known: llama, qwen3"
+        )
     try:
         return TargetConfig(
             name=name,
@@ -152,7 +159,10 @@ def target_state(tensors: Mapping[str, Tensor], config: TargetConfig, folder: Pa
     """Our state dict from Hugging Face tensor names (projections fused), checked for shape."""
     shape, take = config.block, TensorTaker(tensors, folder)
     d, vocab = config.hidden_size, config.vocab_size
-    state = {"embed": take("model.embed_tokens.weight", (vocab, d)), "norm.weight": take("model.norm.weight", (d,))}
+    state = {
+        "embed": take("model.embed_tokens.weight", (vocab, d)),
+        "norm.weight": take("model.norm.weight", (d,)),
+    }
     head = "lm_head.weight" if "lm_head.weight" in tensors else "model.embed_tokens.weight"
     state["lm_head"] = take(head, (vocab, d))
     for n in range(config.num_layers):

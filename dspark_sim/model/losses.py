@@ -50,7 +50,7 @@ def position_weights(gamma: int, decay: float, device: torch.device | None = Non
 
 
 def log_normalizer(hidden: Tensor, lm_head_Vd: Tensor, temperature: float) -> Tensor:
-    """log sum exp(logits / temperature) [...] over the *full* vocabulary of final hidden states [..., d]."""
+    """Log sum exp(logits / temperature) [...] over the *full* vocabulary of final hidden states [..., d]."""
     return (F.linear(hidden, lm_head_Vd).float() / temperature).logsumexp(-1)
 
 
@@ -63,7 +63,7 @@ class _FusedCeL1(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 -- autograd passes positional arguments
         ctx: Any,
         hidden_Nd: Tensor,
         latent_Nr: Tensor | None,
@@ -113,7 +113,7 @@ class _FusedCeL1(torch.autograd.Function):
 
 
 def _bf16_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b with bfloat16 factors, float32 result."""
+    """A @ b with bfloat16 factors, float32 result."""
     return (a.bfloat16() @ b.bfloat16()).float()
 
 
@@ -136,7 +136,8 @@ def draft_losses(
 
     Args:
         hidden_Nd: block hidden states.
-        latent_Nr, w2_Vr: head latents and matrix; None without a head.
+        latent_Nr: head latents; None without a head.
+        w2_Vr: the head's output matrix; None without a head.
         lm_head_Vd: rows of the frozen LM head in the draft vocabulary.
         target_Nd: the target's final hidden states at the token before (they predict this one).
         lse_N: its log-normaliser over the full vocabulary at ``temperature``.
@@ -149,7 +150,8 @@ def draft_losses(
     """
     loss = loss or LossWeights()
     share_N = weights_N / (weights_N.sum() + 1e-6)
-    fused, parts_2N, accept_N = _FusedCeL1.apply(
+    apply: Any = _FusedCeL1.apply
+    fused, parts_2N, accept_N = apply(
         hidden_Nd, latent_Nr, w2_Vr, lm_head_Vd, target_Nd, lse_N, labels_N,
         loss.ce * share_N, loss.l1 * share_N, temperature, fast,
     )  # fmt: skip

@@ -58,7 +58,9 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
         raw = json.loads(line)
         turns = raw["turns"]
         if not (isinstance(turns, list) and turns and isinstance(turns[0], str) and turns[0].strip()):
-            raise DataError(path, f"line {number}", "'turns' must be a list that starts with a non-empty text")
+            raise DataError(
+                path, f"line {number}", "'turns' must be a list that starts with a non-empty text"
+            )
         return Prompt(str(raw["id"]), str(raw["domain"]), turns[0])
     except json.JSONDecodeError as error:
         raise DataError(path, f"line {number}", f"not JSON: {error.msg}") from None
@@ -113,7 +115,9 @@ def _template_source(folder: Path) -> str:
         template = json.loads(config.read_text(encoding="utf-8")).get("chat_template")
         if isinstance(template, str):
             return template
-    raise DataError(folder, "chat_template.jinja", "no such file, and tokenizer_config.json has no chat_template")
+    raise DataError(
+        folder, "chat_template.jinja", "no such file, and tokenizer_config.json has no chat_template"
+    )
 
 
 def interleave(groups: Sequence[Sequence[TokenPrompt]]) -> list[TokenPrompt]:

@@ -93,7 +93,7 @@ class Target(nn.Module):
         )
 
     @torch.no_grad()
-    def forward(
+    def forward(  # noqa: PLR0917 -- two matching tensors, where they go, what is wanted
         self,
         ids_RT: Tensor,
         positions_RT: Tensor,
@@ -127,7 +127,9 @@ class Target(nn.Module):
         position_N = positions_RT[row_N, col_N]
         length = int(position_N.max()) + 1
         if length > cache.capacity:
-            raise InputError(f"target cache: position {length - 1} does not fit a capacity of {cache.capacity}")
+            raise InputError(
+                f"target cache: position {length - 1} does not fit a capacity of {cache.capacity}"
+            )
         whole = valid_RT is None or bool(valid.all())
         shape_RT = tuple(ids_RT.shape)
         rope = rope_tables(position_N, self.config.block)

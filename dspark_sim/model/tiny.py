@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from dspark_sim.model.drafter import Drafter, DrafterConfig
+from dspark_sim.model.drafter import Drafter
+from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.heads import GatedHead, RnnHead, SequentialHead
 from dspark_sim.model.layers import BlockShape, rms_normalize
 from dspark_sim.model.target import Target, TargetConfig
@@ -32,12 +33,15 @@ def tiny_pair(
 
     Args:
         seed: everything is a function of it.
-        vocab, hidden, layers: sizes of the target; ``hidden`` a multiple of 8.
+        vocab: target vocabulary.
+        hidden: width, a multiple of 8.
         gamma: draft length.
         draft_vocab: tokens the drafter can propose; None for all.
         head: none, vanilla, gated, rnn.
+        layers: target layers, at least 2.
         sharpness: standard deviation of the target's logits, about (nats).
-        normalize_taps, qk_norm: as in the configs.
+        normalize_taps: as in ``DrafterConfig``.
+        qk_norm: Qwen3 instead of Llama layers.
     """
     random = torch.Generator().manual_seed(seed)
     shape = BlockShape(hidden, 2 * hidden, 4, 2, hidden // 4, 1e-5, 1e4, qk_norm)

@@ -49,7 +49,7 @@ class TrainSet:
             self._seen.add(path.name)
             shard = Shard(path)
             if shard.info.taps is None:
-                raise DataError(path, "taps", "the corpus was generated without features; training needs them")
+                raise DataError(path, "taps", "the corpus has no features; generate it with tapped layers")
             self.info: CorpusInfo = shard.info
             for n, (prompt_id, _, _) in enumerate(shard.keys):
                 if self._response_len(shard, n) >= 2:
@@ -68,7 +68,11 @@ class TrainSet:
         """The first ``per_domain`` held-out texts of each domain (without order of arrival)."""
         chosen: list[Text] = []
         counts: Counter[str] = Counter()
-        for shard, n in sorted(self.held_out, key=lambda where: hashlib.sha256(where[0].keys[where[1]][0].encode()).digest()):
+
+        def by_hash(where: tuple[Shard, int]) -> bytes:
+            return hashlib.sha256(where[0].keys[where[1]][0].encode()).digest()
+
+        for shard, n in sorted(self.held_out, key=by_hash):
             domain = shard.keys[n][1]
             if counts[domain] < per_domain:
                 counts[domain] += 1
@@ -80,10 +84,14 @@ class TrainSet:
         return int(shard.offsets[n + 1] - shard.offsets[n] - shard.prompt_len[n])
 
 
-def choose_draft_vocab(folder: str | os.PathLike[str], size: int, always: tuple[int, ...] = ()) -> tuple[int, ...]:
+def choose_draft_vocab(
+    folder: str | os.PathLike[str], size: int, always: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """The ``size`` most frequent token ids of a corpus: responses first, prompts as a tie-breaker.
 
     Args:
+        folder: corpus folder.
+        size: tokens wanted.
         always: ids that must be in (the end tokens).
 
     Raises:
@@ -96,7 +104,9 @@ def choose_draft_vocab(folder: str | os.PathLike[str], size: int, always: tuple[
             values, times = np.unique(ids, return_counts=True)
             counts.update({int(v): weight * int(c) for v, c in zip(values, times, strict=True)})
     if len(counts) < size:
-        raise InputError(f"draft vocabulary: {size} asked for, but the corpus has only {len(counts)} distinct tokens")
+        raise InputError(
+            f"draft vocabulary: {size} asked for; the corpus has only {len(counts)} distinct tokens"
+        )
     return tuple(sorted(token for token, _ in counts.most_common(size)))
 
 
