@@ -120,7 +120,8 @@ def test_eager_tail_is_a_cliff(tokens, expected):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "expected"), [(16, 9.0), (17, 9.0 + 91 / 16), (24, 54.5), (32, 100.0), (48, 95.0)]
+    ("tokens", "expected"),
+    [(16, 9.0), (17, 9.0 + 91 / 16), (24, 54.5), (32, 100.0), (33, 99.6875), (48, 95.0)],
 )
 def test_eager_tail_as_a_ramp(tokens, expected):
     assert ms(small_profile(eager__below="ramp"), tokens) == pytest.approx(expected)

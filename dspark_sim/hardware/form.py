@@ -25,6 +25,12 @@ def known_paths() -> list[str]:
     return list(walk(()))
 
 
+def is_known(path: str) -> bool:
+    """Return whether the format has a key at a dotted path, without walking all of it."""
+    *parents, last = path.split(".")
+    return last in keys_at(tuple(parents))
+
+
 def _section_at(location: Location) -> Any:
     """Return the dataclass that a key path leads to, None for a plain value."""
     if location[:1] == ("sources",):

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dspark_sim.errors import DataError, did_you_mean
 from dspark_sim.hardware.faults import faults_of, show
-from dspark_sim.hardware.form import keys_at, known_paths
+from dspark_sim.hardware.form import is_known, known_paths
 from dspark_sim.hardware.profile import FORMAT, HardwareProfile
 
 
@@ -108,16 +108,14 @@ def _adapter() -> TypeAdapter[HardwareProfile]:
 def _with_overrides(document: dict[str, Any], overrides: Mapping[str, str], label: str) -> dict[str, Any]:
     """Return a copy of ``document`` with each dotted path replaced; every path must exist in the format."""
     for path, text in overrides.items():
+        if not is_known(path):
+            hint = did_you_mean(path, known_paths())
+            raise ProfileError(label, [(f"--set {path}", f"the profile has no such field{hint}")])
         *parents, last = path.split(".")
         document = node = dict(document)
-        for depth, key in enumerate([*parents, last]):
-            known = keys_at(tuple(parents[:depth]))
-            if key not in known:
-                hint = did_you_mean(path, known_paths())
-                raise ProfileError(label, [(f"--set {path}", f"the profile has no such field{hint}")])
-            if depth < len(parents):
-                node[key] = dict(node[key]) if isinstance(node.get(key), dict) else {}
-                node = node[key]
+        for key in parents:
+            node[key] = dict(node[key]) if isinstance(node.get(key), dict) else {}
+            node = node[key]
         node[last] = _override_value(text, path, label)
     return document
 
@@ -138,7 +136,7 @@ def _unsourced(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
         if path not in profile.sources:
             yield f"sources.{path}", "missing; say how the number was got: {how: measured, source: ...}"
     for path in profile.sources:
-        if path not in known_paths():
+        if not is_known(path):
             yield f"sources.{path}", f"the profile has no field '{path}'{did_you_mean(path, known_paths())}"
 
 
