@@ -68,3 +68,31 @@ def make_point(
         "lossless": "lossless",
     }
     return values | more
+
+
+#: Document of a run on a synthetic trace whose pair is not the profile's model.
+ABOUT: dict[str, Any] = {
+    "version": "0.0.0",
+    "code": "c0de",
+    "trace": {
+        "name": "toy",
+        "target": "toy-1B",
+        "made": "by hand",
+        "synthetic": True,
+        "temperature": 0.7,
+        "drafter": "dspark",
+        "drafter_kind": "dspark",
+        "sha256": "aa",
+    },
+    "profile": {
+        "name": "box",
+        "model": "Box-8B",
+        "device": "box",
+        "num_gpus": 2,
+        "overrides": {},
+        "how": {"verify": "measured", "host.constant_ms": "assumed"},
+        "sha256": "bb",
+    },
+    "settings": {"output_tokens": 1000, "max_output_tokens": None},
+    "grid": {"policies": ["off"], "concurrency": [1], "seeds": [0]},
+}

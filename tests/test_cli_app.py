@@ -1,0 +1,206 @@
+"""The front door: exit codes, one line per error, and what is not imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dspark_sim import __version__
+from dspark_sim.cli import app, common
+from dspark_sim.errors import InputError
+
+HEAVY = ("pandas", "pyarrow", "scipy", "matplotlib", "torch", "joblib", "simpy", "numpy")
+
+
+def python(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **more)
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy():
+    script = (
+        "import sys; from dspark_sim.cli.app import dispatch; code = dispatch(['--help']); "
+        f"print('heavy:', sorted(set({HEAVY!r}) & set(sys.modules)), 'code:', code)"
+    )
+    done = python("-c", script)
+    assert done.stdout.strip().endswith("heavy: [] code: 0")
+    assert all(re.search(rf"^│ {name} ", done.stdout, re.MULTILINE) for name in app.COMMANDS)
+
+
+def test_a_simulation_imports_no_torch_no_pandas_and_no_pyplot(tmp_path):
+    script = (
+        "import sys; from dspark_sim.cli.app import dispatch; "
+        "code = dispatch('run --trace qwen3-4b-chat.synth --hw h800 --output-tokens 500'.split()); "
+        "found = {'torch', 'pandas', 'matplotlib.pyplot', 'scipy'} & set(sys.modules); "
+        "print('unwanted:', sorted(found), code)"
+    )
+    done = python("-c", script, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.stdout.strip().endswith("unwanted: [] 0")
+
+
+@pytest.mark.parametrize("name", app.COMMANDS)
+def test_every_command_has_a_help_page(command, name):
+    done = command(name, "--help")
+    assert done.code == 0
+    assert f"Usage: dspark-sim {name}" in done.out
+
+
+def test_no_arguments_show_the_help(command):
+    done = command()
+    assert done.code == 0
+    assert "Usage: dspark-sim" in done.out
+
+
+def test_version(command):
+    assert command("--version").out == f"dspark-sim {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["swep"], "no command 'swep' (did you mean 'sweep'?); see dspark-sim --help"),
+        (["policies", "--jsn"], "No such option: --jsn"),
+        (["run"], "Missing option"),
+        (["run", "--trace", "a", "--hw", "b", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["frontier"], "Missing argument"),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_2(command, arguments, message):
+    assert message in command(*arguments).error
+
+
+def raising(error: BaseException):
+    """A command that fails."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (InputError("two\nlines"), "two lines"),
+        (PermissionError(13, "Permission denied", "/x"), "/x: Permission denied"),
+        (
+            ModuleNotFoundError("no", name="torch"),
+            "needs torch, which is not installed: pip install 'dspark-sim[model]'",
+        ),
+        (ModuleNotFoundError("no", name="transformers.models"), "pip install 'dspark-sim[model]'"),
+    ],
+)
+def test_expected_failures_are_one_line_and_exit_2(command, monkeypatch, error, message):
+    monkeypatch.setattr("dspark_sim.cli.policies.policies", raising(error))
+    assert message in command("policies").error
+
+
+def test_a_missing_module_of_our_own_is_a_bug_and_not_hidden(command, monkeypatch):
+    monkeypatch.setattr(
+        "dspark_sim.cli.policies.policies", raising(ModuleNotFoundError("no", name="dspark_sim.x"))
+    )
+    with pytest.raises(ModuleNotFoundError):
+        command("policies")
+
+
+def test_an_interrupt_exits_130_without_a_traceback(command, monkeypatch):
+    monkeypatch.setattr("dspark_sim.cli.policies.policies", raising(KeyboardInterrupt()))
+    done = command("policies")
+    assert done.code == 130
+    assert "Traceback" not in done.err
+
+
+def test_a_reader_who_leaves_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "dspark_sim", "policies"],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (app.PIPE_CLOSED, "")
+
+
+def test_no_color_is_respected():
+    environment = os.environ | {"NO_COLOR": "1", "FORCE_COLOR": "1"}
+    assert not re.search(
+        r"\x1b\[[0-9;]*[349][0-7]m", python("-m", "dspark_sim", "--help", env=environment).stdout
+    )
+    environment.pop("NO_COLOR")
+    assert re.search(
+        r"\x1b\[[0-9;]*[349][0-7]m", python("-m", "dspark_sim", "--help", env=environment).stdout
+    )
+
+
+def test_policies_are_listed_with_options_lag_and_verdict(command):
+    table = command("policies").out
+    assert re.search(r"dspark-async +- +2 +lossless-under-lag", table)
+    document = command("policies", "--json").document
+    assert document["schema"] == "dspark-sim/policies/1"
+    rows = {row["name"]: row for row in document["policies"]}
+    assert rows["static"]["options"] == {"k": None}
+    assert rows["dspark"]["lossless"] == "lossless"
+    assert {"off", "mtp", "full", "threshold"} <= rows.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["capture.limit"], "expected path=value"),
+        (["=3"], "expected path=value"),
+        (["a=1", "a=2"], "set twice"),
+    ],
+)
+def test_assignments_that_cannot_be_read(words, message):
+    with pytest.raises(InputError, match=message):
+        common.parse_set(words)
+
+
+def test_assignments():
+    assert common.parse_set(["capture.limit=512", "a.b = x=y"]) == {"capture.limit": "512", "a.b": "x=y"}
+
+
+def test_lists_of_loads_are_sorted_and_each_once():
+    assert common.parse_concurrency("64, 1,16,1") == [1, 16, 64]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0", "must be at least 1"),
+        ("-4", "must be at least 1"),
+        ("4,x", "'x': not a whole number"),
+        ("1,,2", "''"),
+        ("2.5", "'2.5'"),
+    ],
+)
+def test_loads_that_make_no_sense(text, message):
+    with pytest.raises(InputError, match=message):
+        common.parse_concurrency(text)
+
+
+@pytest.mark.parametrize("text", ["fast", "", "80,", "nan", "inf", "0", "-3"])
+def test_anchors_that_make_no_sense(text):
+    with pytest.raises(InputError, match="--sla"):
+        common.parse_slas(text)
+
+
+def test_json_has_no_nan():
+    assert common.clean({"a": float("nan"), "b": [float("inf"), 1.5], "c": (True, None)}) == {
+        "a": None,
+        "b": [None, 1.5],
+        "c": [True, None],
+    }
+
+
+def test_progress_is_silent_in_a_pipe(capsys):
+    with common.progress(3, "counting") as advance:
+        advance(3)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,134 @@
+"""Pictures: deterministic, honest axes, one look per policy, names that hide nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from results_cases import ABOUT, make_point
+
+from dspark_sim.results import plots
+from dspark_sim.results.frontier import frontier
+from dspark_sim.results.labels import overlap, spread_out, text_box
+from dspark_sim.results.style import LOOKS, look
+
+POLICIES = ("off", "mtp:k=1", "static:k=3", "full", "dspark", "dspark-async")
+
+
+def points(seeds=(0,), loads=(1, 8, 64, 256)) -> list[dict]:
+    """Curves of six policies that cross; `full` falls off a cliff at the last load."""
+    return [
+        make_point(
+            policy,
+            load,
+            user=(speed := (80 + 40 * i) / (1 + load / (150 - 15 * i)) * (0.3 if cliff else 1) + seed),
+            gpu=speed * load,
+            seed=seed,
+            verification_budget=1.0 + i,
+        )
+        for i, policy in enumerate(POLICIES)
+        for load in loads
+        for seed in seeds
+        for cliff in [policy == "full" and load == 256]
+    ]
+
+
+def both(cases) -> list:
+    document = frontier(cases, "off", [60.0, 75.0])
+    return [plots.frontier_figure(cases, ABOUT, document), plots.load_figure(cases, ABOUT)]
+
+
+@pytest.mark.parametrize("loads", [(1, 8, 64, 256), (64,)])
+def test_the_same_points_are_the_same_bytes(tmp_path, loads):
+    paths = [
+        [
+            path
+            for i, figure in enumerate(both(points(loads=loads)))
+            for path in plots.save(figure, tmp_path / run, f"f{i}")
+        ]
+        for run in ("a", "b")
+    ]
+    for first, second in zip(*paths, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+        assert first.stat().st_size > 5000
+
+
+def texts(figure) -> list:
+    return [text for axes in figure.axes for text in axes.texts if text.get_text()]
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("loads", [(1, 8, 64, 256), (64,)])
+def test_no_two_words_overlap_and_every_policy_is_named(seeds, loads):
+    for figure in both(points(seeds, loads)):
+        figure.draw_without_rendering()
+        words = texts(figure)
+        names = {text.get_text() for text in words} | {
+            tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()
+        }
+        assert set(POLICIES) <= names
+        boxes = [text_box(text) for text in words]
+        for i, box in enumerate(boxes):
+            assert not any(overlap(box, other) for other in boxes[:i]), words[i].get_text()
+        assert all(box[0] >= 0 and box[2] <= figure.bbox.width for box in boxes)
+
+
+def test_both_axes_of_the_frontier_and_all_lengths_start_at_zero():
+    curve, load = both(points())
+    [axes] = curve.axes
+    assert axes.get_xlim()[0] == axes.get_ylim()[0] == 0
+    assert all(axes.get_ylim()[0] == 0 for axes in load.axes)
+    _, bars = both(points(loads=(64,)))
+    assert all(axes.get_xlim()[0] == 0 for axes in bars.axes)
+
+
+def test_anchors_are_vertical_lines_that_name_the_best_policy_there():
+    curve, _ = both(points())
+    [axes] = curve.axes
+    upright = [
+        line.get_xdata()[0]
+        for line in axes.lines
+        if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2
+    ]
+    assert {60.0, 75.0} <= set(upright)
+    words = [text.get_text() for text in axes.texts if text.get_text().startswith("SLA")]
+    assert len(words) == 2
+    assert all("dspark-async +" in word for word in words)
+
+
+def test_an_anchor_that_nothing_meets_says_so():
+    cases = points()
+    figure = plots.frontier_figure(cases, ABOUT, frontier(cases, "off", [295.0]))
+    assert "SLA 295\nnot met" in [text.get_text() for text in texts(figure)]
+
+
+def test_a_synthetic_trace_is_said_loudly_and_the_footer_names_sources():
+    for figure in both(points()):
+        words = [text.get_text() for text in figure.texts]
+        assert "SYNTHETIC TRACE" in words
+        assert any("toy-1B" in word and "Box-8B" in word and "dspark-sim" in word for word in words)
+    real = ABOUT | {"trace": ABOUT["trace"] | {"synthetic": False}}
+    assert "SYNTHETIC TRACE" not in [text.get_text() for text in plots.load_figure(points(), real).texts]
+
+
+def test_a_policys_look_depends_on_its_spec_alone_and_rules_differ():
+    defaults = [look(policy) for policy in (*LOOKS, "mtp:k=1", "static:k=3")]
+    assert len({(found.colour, found.marker) for found in defaults}) == len(LOOKS) + 1  # mtp:k=1 is mtp's own
+    assert len({look(f"static:k={k}").colour for k in range(1, 8)}) == 7
+    assert look("./mine.py:rule,at=1").marker
+    assert look("dspark") == look("dspark")
+
+
+@given(st.lists(st.floats(0, 500), min_size=1, max_size=8), st.floats(1, 40))
+def test_spread_out_keeps_order_and_distance_and_moves_nothing_needlessly(wanted, gap):
+    places = spread_out(np.array(wanted), gap)
+    order = np.argsort(wanted, kind="stable")
+    assert np.all(np.diff(places[order]) >= gap - 1e-6)
+    if np.all(np.diff(np.sort(wanted)) >= gap):
+        assert places == pytest.approx(wanted)
+    assert np.sum(places - wanted) == pytest.approx(0.0, abs=1e-6)  # moves balance: least squares
+
+
+def test_spread_out_stays_above_the_floor():
+    assert spread_out(np.array([0.0, 1.0, 50.0]), 10.0, least=0.0).tolist() == [0.0, 10.0, 50.0]

@@ -1,0 +1,136 @@
+"""Tables and footnotes that people read."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from results_cases import ABOUT, make_point
+
+from dspark_sim.results.frontier import frontier
+from dspark_sim.results.notes import caption, footer, notes, same_model
+from dspark_sim.results.tables import (
+    WIDTH,
+    legend,
+    matched_table,
+    number,
+    run_table,
+    signed,
+    sla_table,
+    text_table,
+)
+
+SEEDS = (0, 1, 2)
+
+
+def two_arms() -> list[dict]:
+    """A baseline whose seeds differ, and an arm that is 25 % better in every seed."""
+    base = {0: 100.0, 1: 110.0, 2: 90.0}
+    return [
+        *(make_point("off", 8, base[s], 10 * base[s], s) for s in SEEDS),
+        *(
+            make_point("dspark-async", 8, 1.25 * base[s], 12.5 * base[s], s, lossless="lossless-under-lag")
+            for s in SEEDS
+        ),
+    ]
+
+
+def test_the_run_table_shows_means_paired_changes_and_the_verdict():
+    off, arm = run_table(two_arms(), "off").splitlines()[-2:]
+    assert off.split()[:4] == ["8", "off", "1,000", "±248"]
+    assert arm.split()[1:6] == ["dspark-async", "1,250", "±311", "+25.0%", "±0.0"]
+    assert arm.split()[-1] == "lagged"
+
+
+def test_one_seed_shows_no_interval():
+    table = run_table([make_point("off", 8, 100.0, 1000.0)], "off")
+    assert "±" not in table
+    assert "±" not in legend([make_point("off", 8, 100.0, 1000.0)])[0]
+    assert "3 seeds" in legend(two_arms())[0]
+
+
+def test_a_policy_that_is_not_lossless_cannot_be_overlooked():
+    table = run_table([make_point("mine", 8, 100.0, 1000.0, lossless="not-lossless")], "mine")
+    assert table.splitlines()[-1].endswith("NO")
+
+
+def test_two_drafters_get_a_column():
+    points = [make_point("off", 8, 100.0, 1000.0), make_point("off", 8, 100.0, 1000.0, drafter="eagle")]
+    assert "drafter" not in run_table(points[:1], "off")
+    assert [line.split()[2] for line in run_table(points, "off").splitlines()[-2:]] == ["dspark", "eagle"]
+
+
+def test_tables_stay_within_their_width():
+    points = [
+        make_point(policy, load, 100.0 - load / 10 + seed, 123456.0 + seed, seed)
+        for policy in ("off", "mtp:k=1", "threshold:on=survival,at=0.4")
+        for load in (1, 256)
+        for seed in SEEDS
+    ]
+    document = frontier(points, "off", [50.0, 5000.0])
+    for table in (run_table(points, "mtp:k=1"), sla_table(document), matched_table(document)):
+        assert max(map(len, table.splitlines())) <= WIDTH + 10
+
+
+def test_only_the_last_column_folds_and_no_cell_is_cut():
+    rows = [{"a": "x" * 60, "b": "many words " * 8}]
+    lines = text_table({"a": "<", "b": "<"}, rows).splitlines()
+    assert "x" * 60 in lines[2]
+    assert " ".join(line[60:].strip() for line in lines[2:]) == ("many words " * 8).strip()
+    assert max(map(len, lines)) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(None), "-"),
+        (number(float("nan")), "-"),
+        (number(12345.678), "12,346"),
+        (number(0.5, 2), "0.50"),
+        (signed(None), "-"),
+        (signed(-3.14159), "-3.1%"),
+        (signed(0.0, (-1.5, 1.5)), "+0.0% ±1.5"),
+    ],
+)
+def test_numbers(shown, expected):
+    assert shown == expected
+
+
+def test_an_sla_that_is_not_met_is_said_in_words():
+    points = [make_point(p, c, 100.0 / c, 100.0) for p in ("off", "full") for c in (1, 2)]
+    document = frontier(points, "off", [500.0])
+    assert "not met: fastest is 100.0" in sla_table(document)
+    assert "baseline misses SLA" in matched_table(document)
+
+
+def test_footnotes_say_what_is_synthetic_what_differs_and_what_mtp_means():
+    found = notes(ABOUT, ["off", "mtp:k=1"])
+    assert len(found) == 4
+    assert found[0].startswith("SYNTHETIC trace")
+    assert "acceptance comes from toy-1B, step cost from Box-8B" in found[1]
+    assert "first k positions of the recorded dspark block" in found[2]
+    assert found[3] == "Assumed, not measured, in box: host.constant_ms."
+
+
+def test_a_real_trace_of_the_profiles_model_needs_no_footnote():
+    about = copy.deepcopy(ABOUT)
+    about["trace"] |= {"synthetic": False, "target": "someone/box-8b"}
+    about["profile"]["how"] = {"verify": "measured"}
+    assert notes(about, ["off", "dspark"]) == []
+    assert "SYNTHETIC" not in " ".join([*caption(about), footer(about)])
+
+
+def test_an_autoregressive_drafter_needs_no_word_about_mtp():
+    about = copy.deepcopy(ABOUT)
+    about["trace"]["drafter_kind"] = "mtp"
+    assert not any(note.startswith("mtp") for note in notes(about, ["mtp:k=1"]))
+
+
+def test_captions_and_footers_say_synthetic():
+    assert "SYNTHETIC toy" in caption(ABOUT)[0]
+    assert footer(ABOUT).startswith("SYNTHETIC trace toy")
+
+
+def test_models_are_the_same_but_for_case_organisation_and_punctuation():
+    assert same_model("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2 135m instruct")
+    assert not same_model("Qwen3-4B", "Qwen3-8B")

@@ -1,0 +1,115 @@
+"""Sweeps: the order and the numbers do not depend on who computes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dspark_sim import sweep as module
+from dspark_sim.errors import InputError
+from dspark_sim.sweep import PointStore, Setup, Task, fingerprint, grid, profile_hash, split_overrides, sweep
+
+HW = "h800.yaml"
+
+
+@pytest.fixture
+def tasks(toy_trace):
+    """Two policies, three loads, two seeds."""
+    return grid(Setup(toy_trace, HW, output_tokens=100), ["off", "full"], [1, 2, 32], [0, 1])
+
+
+def test_a_grid_goes_by_policy_then_load_then_seed(tasks):
+    assert [(t.policy, t.concurrency, t.seed) for t in tasks[:5]] == [
+        ("off", 1, 0),
+        ("off", 1, 1),
+        ("off", 2, 0),
+        ("off", 2, 1),
+        ("off", 32, 0),
+    ]
+
+
+def test_points_come_back_in_the_order_of_their_tasks(tasks):
+    points = sweep(tasks)
+    assert [(p["policy"], p["concurrency"], p["seed"]) for p in points] == [
+        (t.policy, t.concurrency, t.seed) for t in tasks
+    ]
+
+
+def test_processes_change_nothing(tasks):
+    # repr, because NaN is not equal to itself.
+    assert repr(sweep(tasks, jobs=2)) == repr(sweep(tasks, jobs=1))
+
+
+def test_an_error_in_a_worker_arrives_as_it_was_raised(toy_trace):
+    tasks = grid(Setup(toy_trace, HW, output_tokens=100), ["static:k=8"], [1, 2], [0])
+    with pytest.raises(InputError, match="8"):
+        sweep(tasks, jobs=2)
+
+
+def test_progress_counts_every_point_found_or_computed(tasks, tmp_path):
+    counted = []
+    store = PointStore(tmp_path / "kept")
+    sweep(tasks[:5], store=store)
+    sweep(tasks, store=store, on_point=lambda: counted.append(1))
+    assert len(counted) == len(tasks)
+
+
+def test_an_interrupted_sweep_keeps_what_was_finished(tasks, tmp_path, monkeypatch):
+    store = PointStore(tmp_path / "kept")
+    simulate = module.simulate_task
+    done = []
+
+    def until_the_fourth(task: Task):
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(task)
+        return simulate(task)
+
+    monkeypatch.setattr(module, "simulate_task", until_the_fourth)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tasks, store=store)
+    assert [store.get(task) is not None for task in tasks].count(True) == 4
+    monkeypatch.setattr(module, "simulate_task", simulate)
+    assert repr(sweep(tasks, store=store)) == repr(sweep(tasks))
+
+
+def test_a_users_own_rule_is_part_of_what_a_point_depends_on(toy_trace, tmp_path):
+    rule = tmp_path / "mine.py"
+    rule.write_text("first")
+    store = PointStore(tmp_path / "kept")
+    task = Task(Setup(toy_trace, HW), f"{rule}:rule", 1, 0)
+    store.put(task, {"a": 1})
+    assert store.get(task) == {"a": 1}
+    rule.write_text("second")
+    assert store.get(task) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"overrides": (("host.constant_ms", "9"),)},
+        {"output_tokens": 7},
+        {"max_output_tokens": 9},
+        {"drafter": "eagle"},
+    ],
+)
+def test_points_of_another_setup_are_not_taken_for_these(toy_trace, tmp_path, change):
+    store = PointStore(tmp_path / "kept")
+    store.put(Task(Setup(toy_trace, HW), "off", 1, 0), {"a": 1})
+    assert store.get(Task(Setup(toy_trace, HW), "off", 1, 0)) == {"a": 1}
+    assert store.get(Task(Setup(toy_trace, HW, **change), "off", 1, 0)) is None
+    assert store.get(Task(Setup(toy_trace, HW), "off", 1, 1)) is None
+
+
+def test_fingerprints_follow_content_and_not_names(toy_trace, tmp_path):
+    copy = tmp_path / "other-name.parquet"
+    copy.write_bytes((tmp_path / "toy.parquet").read_bytes())
+    assert fingerprint(Setup(toy_trace, HW)) == fingerprint(Setup(str(copy), "h800"))
+    changed = Setup(toy_trace, HW, overrides=(("host.constant_ms", "9"),))
+    assert fingerprint(changed) != fingerprint(Setup(toy_trace, HW))
+    assert profile_hash(changed.load_profile()) != profile_hash(Setup(toy_trace, HW).load_profile())
+
+
+def test_overrides_are_split_between_profile_and_run():
+    given = {"capture.limit": "512", "workload.max_output_tokens": "64"}
+    assert split_overrides(given) == ((("capture.limit", "512"),), 64)
+    assert split_overrides({}) == ((), None)
