@@ -41,7 +41,7 @@ def grid(x: float) -> float:
 class Texts:
     """The trace as lists, cut at ``limit`` tokens."""
 
-    def __init__(self, trace, drafter, limit):
+    def __init__(self, trace, drafter, limit) -> None:
         self.offset = trace.offset_Q1.tolist()
         self.prompt = trace.prompt_tokens_Q.tolist()
         self.length = [n if limit is None else min(n, limit) for n in trace.output_tokens_Q.tolist()]
@@ -135,7 +135,7 @@ class Reference:
     def __init__(
         self, trace, profile, policy, *, concurrency, output_tokens, seed, believed=None, requests=None,
         max_output_tokens=None, warmup_fraction=0.1,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         drafter = trace.drafter(None)
         self.texts = Texts(trace, drafter, max_output_tokens)
         self.policy = policy

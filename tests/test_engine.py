@@ -110,9 +110,8 @@ def test_a_round_commits_the_bonus_and_stops_at_the_end():
 
 
 def test_the_last_round_is_cut():
-    run = simulate(
-        one_text(length=7), make_profile(), parse_policy("full"), concurrency=1, output_tokens=1, seed=0, requests=1
-    )  # fmt: skip
+    trace, policy = one_text(length=7), parse_policy("full")
+    run = simulate(trace, make_profile(), policy, concurrency=1, output_tokens=1, seed=0, requests=1)
     assert run.steps.committed_tokens.tolist() == [4, 2]
     assert run.steps.accepted_tokens.tolist() == [3, 2]
 
@@ -204,27 +203,23 @@ def test_lag_needs_the_free_block():
 
 def test_texts_of_one_token_run_no_round():
     """They are done when they are admitted; a trace of nothing else has no work and is refused."""
-    trace = make_trace([1, 3], [0, 0, 0, 0], gamma=2)
-    run = simulate(
-        trace, make_profile(), parse_policy("full"), concurrency=2, output_tokens=5, seed=0, requests=6
-    )
+    trace, policy = make_trace([1, 3], [0, 0, 0, 0], gamma=2), parse_policy("full")
+    world = {"concurrency": 2, "output_tokens": 5, "seed": 0}
+    run = simulate(trace, make_profile(), policy, **world, requests=6)
     rounds = dict(zip(run.requests.output_tokens.tolist(), run.requests.rounds.tolist(), strict=True))
     assert rounds == {1: 0, 3: 2}
     assert run.completed == 6
     with pytest.raises(InputError, match="no text is longer"):
-        simulate(
-            make_trace([1], [0], gamma=2), make_profile(), parse_policy("full"), concurrency=1, output_tokens=5, seed=0
-        )  # fmt: skip
+        simulate(make_trace([1], [0], gamma=2), make_profile(), policy, **world)
 
 
 @pytest.mark.parametrize("returned", ["[4, 0]", "[-1, 0]", "[0.5, 0]", "[0]", "[[0, 0]]"])
 def test_a_users_rule_that_returns_no_lengths_is_refused(tmp_path, returned):
     file = tmp_path / "mine.py"
     file.write_text(f"def rule(view):\n    return {returned}\n")
-    with pytest.raises(InputError, match="mine.py:rule returned"):
-        simulate(
-            random_trace(0), make_profile(), parse_policy(f"{file}:rule"), concurrency=2, output_tokens=10, seed=0
-        )  # fmt: skip
+    world = {"concurrency": 2, "output_tokens": 10, "seed": 0}
+    with pytest.raises(InputError, match=r"mine\.py:rule returned"):
+        simulate(random_trace(0), make_profile(), parse_policy(f"{file}:rule"), **world)
 
 
 def test_a_users_rule_may_return_a_list(tmp_path):

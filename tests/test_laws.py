@@ -41,8 +41,9 @@ def arrays_of(run) -> dict[str, np.ndarray]:
 
 @settings(max_examples=80, deadline=None)
 @given(world=worlds(), requests=st.integers(1, 15))
-def test_laws_1_and_2_requests_and_tokens_are_conserved(world, requests):
-    """A drained stream: every request that was sent is done once, and got all of its tokens."""
+def test_laws_1_to_3_and_6_requests_tokens_and_kv_are_conserved(world, requests):
+    """A drained stream: every request that was sent is done once, and got all of its tokens;
+    ``check`` asserts places and KV after every step."""
     run = simulate(**world, requests=requests, check=True)
     length = world["trace"].output_tokens_Q
     sent = RequestStream(len(length), world["seed"], requests).take(requests)
@@ -55,7 +56,7 @@ def test_laws_1_and_2_requests_and_tokens_are_conserved(world, requests):
 
 @settings(max_examples=80, deadline=None)
 @given(world=worlds())
-def test_laws_3_to_5_steps_add_up(world):
+def test_laws_4_and_5_steps_add_up(world):
     """B = R + verified; accepted <= verified; a round commits 1..accepted + 1; the work is never idle."""
     run = simulate(**world, check=True)
     steps, gamma = run.steps, len(run.position_verified)
@@ -75,7 +76,7 @@ def test_laws_3_to_5_steps_add_up(world):
 
 @settings(max_examples=60, deadline=None)
 @given(world=worlds(), requests=st.none() | st.integers(1, 15))
-def test_law_6_the_clock(world, requests):
+def test_law_7_the_clock(world, requests):
     """Each step starts where the last one ends; requests start and end at steps, in that order."""
     run = simulate(**world, requests=requests)
     start_s, end_s = run.steps.start_s, run.steps.start_s + run.steps.step_s
@@ -94,7 +95,7 @@ def test_law_6_the_clock(world, requests):
 
 @settings(max_examples=25, deadline=None)
 @given(world=worlds())
-def test_law_7_same_seed_same_bytes(world):
+def test_law_8_same_seed_same_bytes(world):
     one, two = (arrays_of(simulate(**world)) for _ in range(2))
     for name, array in one.items():
         assert array.tobytes() == two[name].tobytes()
@@ -103,14 +104,14 @@ def test_law_7_same_seed_same_bytes(world):
 
 @settings(max_examples=25, deadline=None)
 @given(world=worlds(), requests=st.integers(2, 15))
-def test_law_8_policies_share_their_randomness(world, requests):
+def test_law_9_policies_share_their_randomness(world, requests):
     """Two policies meet the same requests, whatever they do with them."""
     runs = [simulate(**world | {"policy": parse_policy(s)}, requests=requests) for s in ("off", "full")]
     assert sorted(runs[0].requests.request.tolist()) == sorted(runs[1].requests.request.tolist())
 
 
 @pytest.mark.parametrize("lag", [0, 1, 2])
-def test_law_9_a_policy_does_not_see_what_will_be_accepted(lag):
+def test_law_10_a_policy_does_not_see_what_will_be_accepted(lag):
     """Two worlds that differ only in what verification accepts show the rule the same first step; and a
     rule that verifies nothing sees the same ever after, older blocks included."""
     trace = random_trace(4, num_requests=8, longest=15)
@@ -187,7 +188,7 @@ def test_a_stream_is_shuffled_passes():
 @pytest.mark.parametrize("spec", ["full", "static:k=3", "off"])
 @pytest.mark.parametrize("alpha", [0.3, 0.8])
 def test_constant_acceptance_gives_the_closed_form(spec, alpha):
-    """tau = (1 - alpha^(k+1)) / (1 - alpha), and tokens per second = R tau / step at constant cost."""
+    """Accepted length is (1 - alpha^(k+1)) / (1 - alpha), and tokens a second follow at constant cost."""
     gamma, length = 7, 40_000
     k = {"full": gamma, "static:k=3": 3, "off": 0}[spec]
     coins = np.random.default_rng(7).random((length, gamma)) < alpha

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dspark_sim.schema import FloatArray, IntArray, RequestLog, RunLog, StepLog
 
@@ -40,7 +39,7 @@ class Recorder:
         self._filled = 0
         self._rows: list[tuple[float, float, int, int, int]] = []
         self._steps: list[FloatArray] = []
-        self._requests: list[tuple[NDArray[Any], ...]] = []
+        self._finished: list[tuple[IntArray, FloatArray, FloatArray, IntArray]] = []
 
     @property
     def done(self) -> bool:
@@ -70,24 +69,24 @@ class Recorder:
         self._rows.append((start_s, step_s, count, batch_tokens, committed))
         self.measured_tokens += committed
 
-    def finish(
-        self, request: IntArray, start_s: FloatArray, end_s: float, tokens: IntArray, rounds: IntArray
-    ) -> None:
+    def finish(self, request: IntArray, start_s: FloatArray, end_s: float, rounds: IntArray) -> None:
         """Note completed requests; those that started in mid-text (start NaN) are only counted."""
-        if not self.measuring:
-            return
-        self.completed += len(request)
-        whole = ~np.isnan(start_s)
-        columns = (request, start_s, np.full(len(request), end_s), tokens, rounds)
-        self._requests.append(tuple(column[whole] for column in columns))
+        if self.measuring:
+            self.completed += len(request)
+            self._finished.append((request, start_s, np.full(len(request), end_s), rounds))
 
-    def run_log(self, **identity: Any) -> RunLog:
-        """Return the records, with the fields of :class:`RunLog` that say which run it was."""
+    def run_log(self, tokens_Q: IntArray, **identity: Any) -> RunLog:
+        """Return the records, with the fields of :class:`RunLog` that say which run it was.
+
+        Args:
+            tokens_Q: output tokens of each request of the trace, as replayed.
+            identity: those fields.
+        """
         steps = self._step_log()
         return RunLog(
             **identity,
             steps=steps,
-            requests=self._request_log(),
+            requests=self._request_log(tokens_Q),
             rounds=int(steps.num_running.sum()),
             completed=self.completed,
             verify_len_counts=self._verify_len_counts,
@@ -102,9 +101,13 @@ class Recorder:
         running, batch, committed, accepted = (column.astype(np.int64) for column in columns[2:])
         return StepLog(start_s, step_s, running, batch, batch - running, accepted, committed)
 
-    def _request_log(self) -> RequestLog:
-        nothing = (np.empty(0, dtype=np.int64), *np.empty((2, 0)), *np.empty((2, 0), dtype=np.int64))
-        return RequestLog(*map(np.concatenate, zip(*[nothing, *self._requests], strict=True)))
+    def _request_log(self, tokens_Q: IntArray) -> RequestLog:
+        none = np.empty(0, dtype=np.int64)
+        finished = [(none, np.empty(0), np.empty(0), none), *self._finished]
+        request, start_s, end_s, rounds = (np.concatenate(column) for column in zip(*finished, strict=True))
+        whole = ~np.isnan(start_s)
+        request = request[whole]
+        return RequestLog(request, start_s[whole], end_s[whole], tokens_Q[request], rounds[whole])
 
     def _warm_up(self, committed: int) -> None:
         self._warmup_left -= committed

@@ -27,7 +27,8 @@ class Replay:
 
     Attributes:
         last_row_Q: row of the last token: a request whose anchor is there is finished.
-        prompt_tokens_Q: prompt length [tokens].
+        kv_base_Q: KV tokens of a request whose anchor is row n are ``kv_base_Q + n``: its prompt and
+            its output up to the anchor, included.
         accepted_N: draft tokens that a full-block verification accepts, never past the end.
         survival_NG, confidence_NG: current block, calibrated; None unless the rule reads it.
         lagged_LG: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
@@ -39,7 +40,7 @@ class Replay:
     draft_tokens: int
     first_row_Q: IntArray
     last_row_Q: IntArray
-    prompt_tokens_Q: IntArray
+    kv_base_Q: IntArray
     accepted_N: NDArray[Any]
     survival_NG: FloatArray | None
     confidence_NG: FloatArray | None
@@ -70,7 +71,7 @@ def build_replay(
         draft_tokens=int(policy.options.get("k", drafter.gamma)) if serial else drafter.gamma,
         first_row_Q=first,
         last_row_Q=first + length - 1,
-        prompt_tokens_Q=trace.prompt_tokens_Q,
+        kv_base_Q=trace.prompt_tokens_Q + 1 - first,
         accepted_N=_accepted(trace, drafter, max_output_tokens),
         survival_NG=drafter.survival_NG() if reads != "none" else None,
         confidence_NG=drafter.confidence_NG() if reads != "none" else None,

@@ -51,6 +51,8 @@ class Replica:
         if replay.lagged_LG is not None:
             self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LG) - 1)
         self._verify_len_R = self._free
+        self._unread = np.full((slots, replay.gamma), np.nan)
+        self._unread.flags.writeable = False
 
     def start_in_mid_text(self, request: IntArray, row: IntArray) -> None:
         """Fill the first batch with requests whose earlier steps lie before the run."""
@@ -61,12 +63,15 @@ class Replica:
         """Fill free slots from the stream, drop those it has nothing for; return whether any runs."""
         while self._free.size:
             request = self._stream.take(self._free.size)
-            slots, spare = np.split(self._free, [len(request)])
+            slots, spare = self._free[: len(request)], self._free[len(request) :]
             if spare.size:
                 self._drop(spare)
-            self._place(slots, request, self._replay.first_row_Q[request], now_s)
-            self._free = slots[:0]
-            self._complete(slots[self.batch.row_R[slots] == self.batch.last_R[slots]], now_s)
+            row = self._replay.first_row_Q[request]
+            self._place(slots, request, row, now_s)
+            self._free = spare[:0]
+            whole = row == self._replay.last_row_Q[request]
+            if whole.any():
+                self._complete(slots[whole], now_s)
         return self.batch.size > 0
 
     def decide(self) -> float:
@@ -110,12 +115,12 @@ class Replica:
         first, last = replay.first_row_Q[request], replay.last_row_Q[request]
         assert ((first <= row) & (row < last)).all(), "a running request stands inside its text"
         assert (batch.last_R[running] == last).all(), "a slot knows where its text ends"
-        kv_tokens = (replay.prompt_tokens_Q[request] + row - first + 1).sum()
+        kv_tokens = (replay.kv_base_Q[request] + row).sum()
         assert self.kv_tokens == kv_tokens, "KV held = prompts and outputs of the running requests"
 
     def _view(self) -> BatchView:
         replay, row_R, running = self._replay, self.batch.row_R, self.batch.size
-        survival = confidence = lagged = np.full((running, replay.gamma), np.nan)
+        survival = confidence = lagged = self._unread[:running]
         if replay.survival_NG is not None and replay.confidence_NG is not None:
             survival = replay.survival_NG.take(row_R, axis=0)
             confidence = replay.confidence_NG.take(row_R, axis=0)
@@ -146,20 +151,18 @@ class Replica:
         replay = self._replay
         last = replay.last_row_Q[request]
         self.batch.place(slots, request, row, last, start_s=start_s, step=self.steps)
-        kv_R = replay.prompt_tokens_Q[request] + row - replay.first_row_Q[request] + 1
-        self.kv_tokens += int(np.add.reduce(kv_R))
+        self.kv_tokens += int(np.add.reduce(replay.kv_base_Q[request] + row))
         if self._ring is not None:
             self._ring.forget(slots)
 
     def _complete(self, slots: IntArray, now_s: float) -> None:
         """Log the requests in ``slots``, give back their KV, and free the slots."""
-        replay, batch = self._replay, self.batch
+        batch = self.batch
         request = batch.request_R[slots]
-        tokens = replay.last_row_Q[request] - replay.first_row_Q[request] + 1
-        self.kv_tokens -= int(np.add.reduce(replay.prompt_tokens_Q[request] + tokens))
+        self.kv_tokens -= int(np.add.reduce(self._replay.kv_base_Q[request] + batch.row_R[slots]))
         self._free = slots
         rounds = self.steps - batch.start_step_R[slots]
-        self._recorder.finish(request, batch.start_s_R[slots], now_s, tokens, rounds)
+        self._recorder.finish(request, batch.start_s_R[slots], now_s, rounds)
 
     def _drop(self, slots: IntArray) -> None:
         kept = self.batch.remove(slots)

@@ -90,6 +90,7 @@ def simulate(
     env = simpy.Environment()
     env.run(until=env.process(_serve(env, replica, recorder, check)))
     return recorder.run_log(
+        replay.last_row_Q - replay.first_row_Q + 1,
         policy=policy.label,
         drafter=chosen.name,
         concurrency=concurrency,

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from dspark_sim.schema import FloatArray, IntArray
 
+_MANY = 512
+
 
 def expected_tokens_M(survival_RG: FloatArray) -> FloatArray:
     """Return R + the sum of the m largest survivals, m = 0..R*G [tokens of the batch a step]."""
@@ -27,8 +29,9 @@ def expected_tokens_M(survival_RG: FloatArray) -> FloatArray:
 
 def top_k(survival_RG: FloatArray, budget: int) -> IntArray:
     """Return verify_len [R] of the ``budget`` largest survivals; survivals must not rise along j."""
-    if budget <= 0:
-        return np.zeros(len(survival_RG), dtype=np.int64)
+    running, gamma = survival_RG.shape
+    if budget in (0, survival_RG.size):
+        return np.full(running, gamma if budget else 0, dtype=np.int64)
     values = _narrow(survival_RG)
     place = values.size - budget
     smallest = np.partition(values, place, axis=None)[place]
@@ -42,6 +45,8 @@ def top_k(survival_RG: FloatArray, budget: int) -> IntArray:
 
 
 def _narrow(survival_RG: FloatArray) -> NDArray[Any]:
-    """Return the values as float32 if that is exact (survivals on the 2**-24 grid): half the sort."""
+    """Return many values as float32 if that is exact (survivals on the 2**-24 grid): half the sort."""
+    if survival_RG.size < _MANY:
+        return survival_RG
     narrow = survival_RG.astype(np.float32)
     return narrow if (narrow == survival_RG).all() else survival_RG
