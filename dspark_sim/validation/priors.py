@@ -1,0 +1,123 @@
+"""What is believed before any result is looked at: unknowns with a most likely value and a range.
+
+Each unknown has a triangular law on [low, high] with its mode at ``mode``: the range is all that is
+held possible, and the ends of it least so. The numbers below were written down, and entered the
+history of the project, before the first prediction was made; they follow from published
+measurements of other systems and from arithmetic, as the reasons say, and from no DSpark curve of
+the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dspark_sim.rng import stream
+from dspark_sim.schema import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """One unknown: the most likely value, the range, and why."""
+
+    mode: float
+    low: float
+    high: float
+    why: str
+
+
+#: Draft tokens accepted by depth, one minus the bonus: cumulative accepted length at k = 1..5.
+#: InferenceX golden curves (SemiAnalysisAI/InferenceX 843c6254f), DeepSeek-V4-Pro, thinking on.
+DSPARK_ACCEPTED_LEN = (1.84, 2.51, 3.01, 3.36, 3.61)
+MTP_ACCEPTED_LEN = (1.79, 2.27, 2.49, 2.54, 2.55)
+
+_COMMON: dict[str, Prior] = {
+    "traffic": Prior(
+        0.0,
+        -0.25,
+        0.25,
+        "shift of every acceptance logit, MTP-1 and DSpark alike: live traffic is not the coding set of "
+        "the golden curves. Accepted length of MTP-1 1.75 to 1.83, of DSpark-5 3.3 to 3.9",
+    ),
+    "dspark_shift": Prior(
+        0.0,
+        -0.15,
+        0.15,
+        "shift of DSpark's acceptance logits alone: another checkpoint than the one of the golden curve",
+    ),
+    "token_share": Prior(
+        0.85,
+        0.65,
+        1.0,
+        "share of the variable cost of an MTP-1 step that goes by tokens, the rest by requests; MTP-1 "
+        "always has two tokens a request and cannot say. Fits of vLLM sweeps: 7-15 us a request beside "
+        "twice 20-33 us a token, a share of .8 to .87. If all of the slope is tokens, 13 and 49 G active "
+        "parameters run at 0.9 to 1.3 PFLOP/s; below a share of .65 they would pass what FP8 can do",
+    ),
+    "spread": Prior(
+        1.0,
+        0.75,
+        1.25,
+        "scale of the spreads of the acceptance logit; 1 gives the AUCs of figure 6 at positions 1 to 7",
+    ),
+    "believed_slope": Prior(
+        1.0,
+        0.75,
+        1.25,
+        "slope of the planner's cost table over the true one: costs by request are folded into tokens "
+        "or left out, drafting is or is not in the table",
+    ),
+}
+
+#: model -> unknown -> prior.
+PAPER: dict[str, dict[str, Prior]] = {
+    "V4-Flash": {
+        **_COMMON,
+        "draft_fixed": Prior(
+            0.10,
+            0.06,
+            0.17,
+            "DSpark's draft at zero load over the target's step at zero load: 3 of 43 layers are .07, "
+            "head and serial loop .02 to .05; measured on TP4 B300: .88 of 5.11 ms with 7 tokens, .17",
+        ),
+        "draft_per_request": Prior(
+            0.65,
+            0.40,
+            0.95,
+            "DSpark's draft by request, in tokens of the target: 3 layers times 5 tokens over 43 layers "
+            "and 5 logit rows are .55; measured on TP4 B300, 5 of 7 tokens: .83",
+        ),
+        "curve": Prior(1.0, 0.96, 1.04, "figures 7 and 8 disagree on the MTP-1 step by up to 4%"),
+    },
+    "V4-Pro": {
+        **_COMMON,
+        "draft_fixed": Prior(0.08, 0.045, 0.15, "as for Flash, with 3 of 61 layers"),
+        "draft_per_request": Prior(
+            0.42, 0.25, 0.65, "as for Flash: 15 of 61 layer tokens and 5 logit rows are .35; scaled .53"
+        ),
+        "curve": Prior(
+            1.0,
+            0.93,
+            1.07,
+            "figures 7 and 8 disagree on the MTP-1 step by 6% at 100 requests, 15% at 50, 0 at 200",
+        ),
+    },
+}
+
+#: MTP-1's one serial pass over DSpark's block: one of its three layers, and two of its fifteen layer
+#: tokens with one of its five logit rows.
+MTP_FIXED, MTP_PER_REQUEST = 1 / 3, 1 / 6
+
+
+def modes(priors: dict[str, Prior]) -> dict[str, float]:
+    """Return the most likely value of every unknown."""
+    return {name: prior.mode for name, prior in priors.items()}
+
+
+def draw(priors: dict[str, Prior], count: int, seed: int) -> dict[str, FloatArray]:
+    """Draw ``count`` values of every unknown, independently; each has a stream of its own name."""
+    return {
+        name: np.asarray(stream(seed, "prior", name).triangular(p.low, p.mode, p.high, count))
+        for name, p in priors.items()
+    }
