@@ -8,6 +8,7 @@ all that it depends on (the code included); a repeated or interrupted sweep comp
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,7 +43,6 @@ class Setup:
         hw: hardware profile, by path or bare name.
         overrides: ``(path, value)`` of the profile, as ``--set`` gives them.
         output_tokens: output tokens to measure per point.
-        drafter: drafter of the trace; None: the trace's own choice.
         max_output_tokens: texts are cut to this many tokens; None: not cut.
     """
 
@@ -50,7 +50,6 @@ class Setup:
     hw: str
     overrides: tuple[tuple[str, str], ...] = ()
     output_tokens: int = 50_000
-    drafter: str | None = None
     max_output_tokens: int | None = None
 
     def load_trace(self) -> Trace:
@@ -64,9 +63,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Task:
-    """One point to compute: ``policy`` is a normalised spec."""
+    """One point to compute: ``drafter`` is one of the trace, ``policy`` a normalised spec."""
 
     setup: Setup
+    drafter: str
     policy: str
     concurrency: int
     seed: int
@@ -120,16 +120,17 @@ def simulate_task(task: Task) -> Point:
         concurrency=task.concurrency,
         output_tokens=setup.output_tokens,
         seed=task.seed,
-        drafter=setup.drafter,
+        drafter=task.drafter,
         max_output_tokens=setup.max_output_tokens,
     )
     return point(run)
 
 
-def grid(setup: Setup, policies: Iterable[str], loads: Iterable[int], seeds: Iterable[int]) -> list[Task]:
-    """Return the tasks of a grid: by policy, then load, then seed."""
-    loads, seeds = list(loads), list(seeds)
-    return [Task(setup, policy, load, seed) for policy in policies for load in loads for seed in seeds]
+def grid(
+    setup: Setup, arms: Iterable[tuple[str, str]], loads: Iterable[int], seeds: Iterable[int]
+) -> list[Task]:
+    """Return the tasks of a grid: by arm (drafter, policy), then load, then seed."""
+    return [Task(setup, *arm, load, seed) for arm, load, seed in itertools.product(arms, loads, seeds)]
 
 
 def sweep(
@@ -205,6 +206,7 @@ class PointStore:
         if task.setup not in self._bases:
             self._bases[task.setup] = fingerprint(task.setup)
         what = self._bases[task.setup] | {
+            "drafter": task.drafter,
             "policy": task.policy,
             "rule": _rule_hash(task.policy),
             "concurrency": task.concurrency,
@@ -217,7 +219,6 @@ class PointStore:
 def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
     """Return the document of a run: what was asked of what, by content, without clock or path."""
     trace, profile = setup.load_trace(), setup.load_profile()
-    drafter = trace.drafter(setup.drafter)
     return {
         "version": __version__,
         "code": code_hash(),
@@ -227,8 +228,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
             "made": trace.meta["made"],
             "synthetic": trace.synthetic,
             "temperature": trace.meta["temperature"],
-            "drafter": drafter.name,
-            "drafter_kind": drafter.kind,
+            "drafters": {name: drafter.kind for name, drafter in trace.drafters.items()},
             "sha256": trace.content_hash,
         },
         "profile": {
@@ -242,22 +242,20 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
         },
         "settings": {"output_tokens": setup.output_tokens, "max_output_tokens": setup.max_output_tokens},
         "grid": {
-            "policies": list(dict.fromkeys(task.policy for task in tasks)),
-            "concurrency": list(dict.fromkeys(task.concurrency for task in tasks)),
-            "seeds": list(dict.fromkeys(task.seed for task in tasks)),
+            name: list(dict.fromkeys(getattr(task, name) for task in tasks))
+            for name in ("drafter", "policy", "concurrency", "seed")
         },
     }
 
 
 def fingerprint(setup: Setup) -> dict[str, Any]:
-    """Return everything that points of ``setup`` depend on, policy, load and seed aside."""
+    """Return everything that points of ``setup`` depend on beside drafter, policy, load and seed."""
     return {
         "version": __version__,
         "code": code_hash(),
         "trace": setup.load_trace().content_hash,
         "profile": profile_hash(setup.load_profile()),
         "output_tokens": setup.output_tokens,
-        "drafter": setup.load_trace().drafter(setup.drafter).name,
         "max_output_tokens": setup.max_output_tokens,
     }
 

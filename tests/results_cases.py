@@ -80,8 +80,7 @@ ABOUT: dict[str, Any] = {
         "made": "by hand",
         "synthetic": True,
         "temperature": 0.7,
-        "drafter": "dspark",
-        "drafter_kind": "dspark",
+        "drafters": {"dspark": "dspark", "eagle": "eagle"},
         "sha256": "aa",
     },
     "profile": {
@@ -94,5 +93,5 @@ ABOUT: dict[str, Any] = {
         "sha256": "bb",
     },
     "settings": {"output_tokens": 1000, "max_output_tokens": None},
-    "grid": {"policies": ["off"], "concurrency": [1], "seeds": [0]},
+    "grid": {"drafter": ["dspark"], "policy": ["off"], "concurrency": [1], "seed": [0]},
 }

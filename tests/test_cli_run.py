@@ -29,7 +29,7 @@ def test_the_table_says_what_must_be_known(command, toy_trace):
     words = " ".join(command("run", "--trace", toy_trace, *QUICK).out.split())
     assert "SYNTHETIC trace" in words
     assert "acceptance comes from toy, step cost from Qwen3-8B" in words
-    assert "mtp: acceptance is that of the first k positions of the recorded dspark block" in words
+    assert "mtp: acceptance is that of the first k positions of the recorded block of dspark" in words
 
 
 def test_json_is_one_document_with_the_schemas_keys_and_no_files(command, toy_trace, tmp_path):
@@ -127,7 +127,7 @@ def test_a_profile_without_a_drafters_cost_gets_the_policies_it_can_charge(comma
         "--json",
     )
     assert [p["policy"] for p in done.document["points"]] == ["off", "mtp:k=1"]
-    assert "full left out: b300-tp4-dsv4-flash has no cost of a eagle drafter" in done.err
+    assert "full left out: b300-tp4-dsv4-flash has no cost of drafter kind eagle" in done.err
 
 
 def test_a_short_block_gets_the_policies_that_fit(command, tmp_path):
@@ -135,6 +135,22 @@ def test_a_short_block_gets_the_policies_that_fit(command, tmp_path):
     done = command("run", "--trace", "short.parquet", *QUICK, "--json")
     assert "static:k=3" not in [p["policy"] for p in done.document["points"]]
     assert "static:k=3 left out: drafter 'dspark' drafts 2 tokens" in done.err
+
+
+def test_several_drafters_are_compared_on_the_same_texts(command, toy_trace):
+    drafters = ("--drafter", "dspark", "--drafter", "eagle")
+    done = command("run", "--trace", toy_trace, *QUICK, *drafters, "--policy", "full", "--policy", "dspark")
+    assert [line.split()[1:3] for line in done.out.splitlines() if line.startswith("   64")] == [
+        ["full", "dspark"],
+        ["dspark", "dspark"],
+        ["full", "eagle"],
+    ]
+    assert "dspark left out: drafter 'eagle' has no confidence head" in done.err
+
+
+def test_one_load_is_read_at_an_anchor_where_one_is_asked_for(command, toy_trace):
+    assert "best" not in command("run", "--trace", toy_trace, *QUICK).out
+    assert "highest load simulated" in command("run", "--trace", toy_trace, *QUICK, "--sla", "1").out
 
 
 @pytest.mark.parametrize(
@@ -193,6 +209,6 @@ def test_the_run_document_names_content_and_neither_clock_nor_path(command, toy_
     about = json.loads(text)
     assert about["schema"] == "dspark-sim/results/1"
     assert about["profile"]["overrides"] == {"capture.limit": "256"}
-    assert about["grid"]["seeds"] == [0, 1]
+    assert about["grid"]["seed"] == [0, 1]
     assert len(about["trace"]["sha256"]) == len(about["profile"]["sha256"]) == 64
     assert str(tmp_path) not in text

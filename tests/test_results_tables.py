@@ -46,7 +46,7 @@ def test_one_seed_shows_no_interval():
     table = run_table([make_point("off", 8, 100.0, 1000.0)], "off")
     assert "±" not in table
     assert "±" not in legend([make_point("off", 8, 100.0, 1000.0)])[0]
-    assert "3 seeds" in legend(two_arms())[0]
+    assert "3 replays" in legend(two_arms())[0]
 
 
 def test_a_policy_that_is_not_lossless_cannot_be_overlooked():
@@ -104,11 +104,11 @@ def test_an_sla_that_is_not_met_is_said_in_words():
 
 
 def test_footnotes_say_what_is_synthetic_what_differs_and_what_mtp_means():
-    found = notes(ABOUT, ["off", "mtp:k=1"])
+    found = notes(ABOUT, [make_point("off", 1, 1.0, 1.0), make_point("mtp:k=1", 1, 1.0, 1.0)])
     assert len(found) == 4
     assert found[0].startswith("SYNTHETIC trace")
     assert "acceptance comes from toy-1B, step cost from Box-8B" in found[1]
-    assert "first k positions of the recorded dspark block" in found[2]
+    assert "first k positions of the recorded block of dspark" in found[2]
     assert found[3] == "Assumed, not measured, in box: host.constant_ms."
 
 
@@ -116,14 +116,13 @@ def test_a_real_trace_of_the_profiles_model_needs_no_footnote():
     about = copy.deepcopy(ABOUT)
     about["trace"] |= {"synthetic": False, "target": "someone/box-8b"}
     about["profile"]["how"] = {"verify": "measured"}
-    assert notes(about, ["off", "dspark"]) == []
+    assert notes(about, two_arms()) == []
     assert "SYNTHETIC" not in " ".join([*caption(about), footer(about)])
 
 
 def test_an_autoregressive_drafter_needs_no_word_about_mtp():
-    about = copy.deepcopy(ABOUT)
-    about["trace"]["drafter_kind"] = "mtp"
-    assert not any(note.startswith("mtp") for note in notes(about, ["mtp:k=1"]))
+    points = [make_point("mtp:k=1", 1, 1.0, 1.0, drafter="eagle")]
+    assert not any(note.startswith("mtp") for note in notes(ABOUT, points))
 
 
 def test_captions_and_footers_say_synthetic():

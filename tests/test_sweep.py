@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dspark_sim import sweep as module
@@ -9,12 +11,13 @@ from dspark_sim.errors import InputError
 from dspark_sim.sweep import PointStore, Setup, Task, fingerprint, grid, profile_hash, split_overrides, sweep
 
 HW = "h800.yaml"
+ARMS = [("dspark", "off"), ("dspark", "full")]
 
 
 @pytest.fixture
 def tasks(toy_trace):
     """Two policies, three loads, two seeds."""
-    return grid(Setup(toy_trace, HW, output_tokens=100), ["off", "full"], [1, 2, 32], [0, 1])
+    return grid(Setup(toy_trace, HW, output_tokens=100), ARMS, [1, 2, 32], [0, 1])
 
 
 def test_a_grid_goes_by_policy_then_load_then_seed(tasks):
@@ -40,7 +43,7 @@ def test_processes_change_nothing(tasks):
 
 
 def test_an_error_in_a_worker_arrives_as_it_was_raised(toy_trace):
-    tasks = grid(Setup(toy_trace, HW, output_tokens=100), ["static:k=8"], [1, 2], [0])
+    tasks = grid(Setup(toy_trace, HW, output_tokens=100), [("dspark", "static:k=8")], [1, 2], [0])
     with pytest.raises(InputError, match="8"):
         sweep(tasks, jobs=2)
 
@@ -76,28 +79,23 @@ def test_a_users_own_rule_is_part_of_what_a_point_depends_on(toy_trace, tmp_path
     rule = tmp_path / "mine.py"
     rule.write_text("first")
     store = PointStore(tmp_path / "kept")
-    task = Task(Setup(toy_trace, HW), f"{rule}:rule", 1, 0)
+    task = Task(Setup(toy_trace, HW), "dspark", f"{rule}:rule", 1, 0)
     store.put(task, {"a": 1})
     assert store.get(task) == {"a": 1}
     rule.write_text("second")
     assert store.get(task) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"overrides": (("host.constant_ms", "9"),)},
-        {"output_tokens": 7},
-        {"max_output_tokens": 9},
-        {"drafter": "eagle"},
-    ],
-)
-def test_points_of_another_setup_are_not_taken_for_these(toy_trace, tmp_path, change):
+def test_points_of_other_tasks_are_not_taken_for_this_one(toy_trace, tmp_path):
+    setup = Setup(toy_trace, HW)
+    task = Task(setup, "dspark", "off", 1, 0)
     store = PointStore(tmp_path / "kept")
-    store.put(Task(Setup(toy_trace, HW), "off", 1, 0), {"a": 1})
-    assert store.get(Task(Setup(toy_trace, HW), "off", 1, 0)) == {"a": 1}
-    assert store.get(Task(Setup(toy_trace, HW, **change), "off", 1, 0)) is None
-    assert store.get(Task(Setup(toy_trace, HW), "off", 1, 1)) is None
+    store.put(task, {"a": 1})
+    assert store.get(task) == {"a": 1}
+    setups = [{"overrides": (("host.constant_ms", "9"),)}, {"output_tokens": 7}, {"max_output_tokens": 9}]
+    others = [replace(task, setup=replace(setup, **change)) for change in setups]
+    others += [replace(task, **change) for change in ({"drafter": "eagle"}, {"policy": "full"}, {"seed": 1})]
+    assert [store.get(other) for other in others] == [None] * 6
 
 
 def test_fingerprints_follow_content_and_not_names(toy_trace, tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import output_folder, parse_slas, print_json, warn
 
@@ -35,13 +36,13 @@ def frontier(
 
     slas = parse_slas(sla) if sla is not None else None
     results = merge(folders)
-    against = o.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
-    document = o.frontier_document(results, against, slas)
+    against = plan.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
+    document = answer.frontier_document(results, against, slas)
     target = out or (folders[0] if len(folders) == 1 and not json_out else None)
     if json_out:
         print_json(document)
     else:
-        o.print_readings(results, document)
+        answer.print_readings(results, document)
     if target is not None:
-        paths = o.write_pictures(results, document, output_folder(target))
+        paths = answer.write_pictures(results, document, output_folder(target))
         warn(f"wrote {target}/: {', '.join(path.name for path in paths)}")

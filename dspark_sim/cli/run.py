@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency, parse_slas
 
@@ -44,16 +45,16 @@ def run(
     Example: dspark-sim run --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --concurrency 1,16,64,256
     """
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
-    plan = o.make_plan(
+    asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
-        drafter=drafter, lag=lag, assignments=assignments, baseline=baseline,
+        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline,
     )  # fmt: skip
-    folder = o.chosen_folder(out, "runs", plan, json_out)
-    results = o.compute(plan, jobs)
-    document = o.frontier_document(results, plan.baseline, slas)
+    folder = plan.chosen_folder(out, "runs", asked, json_out)
+    results = answer.compute(asked, jobs)
+    document = answer.frontier_document(results, asked.baseline, slas)
     if json_out:
-        o.print_run_json(results)
+        answer.print_run_json(results)
     else:
-        o.print_answer(results, plan.baseline, document, readings=len(loads) > 1)
+        answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
     if folder is not None:
-        o.write_all(results, document, folder)
+        answer.write_all(results, document, folder)

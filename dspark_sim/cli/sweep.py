@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency, parse_slas, warn
 
@@ -43,20 +44,20 @@ def sweep(
     from dspark_sim.sweep import PointStore
 
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
-    plan = o.make_plan(
+    asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
-        drafter=drafter, lag=lag, assignments=assignments, baseline=baseline,
+        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline,
     )  # fmt: skip
-    folder = o.chosen_folder(out, "sweeps", plan, quiet=False)
+    folder = plan.chosen_folder(out, "sweeps", asked, quiet=False)
     assert folder is not None, "a sweep always has a folder"
     store = PointStore(folder / KEPT)
-    there = sum(store.get(task) is not None for task in plan.tasks)
+    there = sum(store.get(task) is not None for task in asked.tasks)
     if there:
-        warn(f"{there} of {len(plan.tasks)} points were there already")
-    results = o.compute(plan, jobs, store)
-    document = o.frontier_document(results, plan.baseline, slas)
-    o.write_all(results, document, folder)
+        warn(f"{there} of {len(asked.tasks)} points were there already")
+    results = answer.compute(asked, jobs, store)
+    document = answer.frontier_document(results, asked.baseline, slas)
+    answer.write_all(results, document, folder)
     if json_out:
-        o.print_run_json(results)
+        answer.print_run_json(results)
     else:
-        o.print_answer(results, plan.baseline, document, readings=len(loads) > 1)
+        answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)

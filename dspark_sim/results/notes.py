@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dspark_sim.results.metrics import Point
+
 AUTOREGRESSIVE = ("mtp", "eagle")
 
 
@@ -32,12 +34,12 @@ def footer(about: dict[str, Any]) -> str:
     )
 
 
-def notes(about: dict[str, Any], policies: Iterable[str]) -> list[str]:
+def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
     """Return the footnotes that trace, profile and policies of a run call for.
 
     Args:
         about: document of the run (:class:`dspark_sim.results.store.Results`).
-        policies: normalised specs in the table.
+        points: what is in the table.
     """
     trace, profile = about["trace"], about["profile"]
     found = []
@@ -50,15 +52,20 @@ def notes(about: dict[str, Any], policies: Iterable[str]) -> list[str]:
             f"The pair and the hardware differ: acceptance comes from {trace['target']}, "
             f"step cost from {profile['model']}."
         )
-    if any(_is_mtp(policy) for policy in policies) and trace["drafter_kind"] not in AUTOREGRESSIVE:
+    borrowed = sorted({p["drafter"] for p in points if _is_mtp(p["policy"])} - _autoregressive(trace))
+    if borrowed:
         found.append(
-            "mtp: acceptance is that of the first k positions of the recorded "
-            f"{trace['drafter_kind']} block; the trace has no autoregressive drafter."
+            "mtp: acceptance is that of the first k positions of the recorded block of "
+            f"{', '.join(borrowed)}, which is no autoregressive drafter."
         )
     assumed = [path for path, how in sorted(profile["how"].items()) if how == "assumed"]
     if assumed:
         found.append(f"Assumed, not measured, in {profile['name']}: {', '.join(assumed)}.")
     return found
+
+
+def _autoregressive(trace: dict[str, Any]) -> set[str]:
+    return {name for name, kind in trace["drafters"].items() if kind in AUTOREGRESSIVE}
 
 
 def same_model(target: str, model: str) -> bool:

@@ -111,7 +111,7 @@ def run_table(points: Sequence[Point], baseline: str) -> str:
 def legend(points: Sequence[Point]) -> list[str]:
     """Return the footnotes that explain the columns of the run table."""
     seeds = len({p["seed"] for p in points})
-    intervals = f"; ± is the 95% interval over {seeds} seeds" if seeds > 1 else ""
+    intervals = f"; ± is the 95% interval over {seeds} replays of the same texts" if seeds > 1 else ""
     lines = [f"Accepted length and verify budget: tokens per round, with bonus and anchor{intervals}."]
     if any(p["lossless"] == "lossless-under-lag" for p in points):
         lines.append(

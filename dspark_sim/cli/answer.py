@@ -1,0 +1,116 @@
+"""What `run`, `sweep` and `frontier` do with a plan: simulate, print, draw, write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspark_sim.cli.common import print_json, progress, warn
+
+if TYPE_CHECKING:
+    from dspark_sim.cli.plan import Plan
+    from dspark_sim.results.store import Results
+    from dspark_sim.sweep import PointStore, Task
+
+RUN_SCHEMA = "dspark-sim/run/1"
+
+#: Engine steps above which worker processes repay their start (about a second).
+STEPS_WORTH_PROCESSES = 60_000
+
+
+def compute(plan: Plan, jobs: int, store: PointStore | None = None) -> Results:
+    """Simulate the tasks of ``plan`` with a progress bar, and return points with their document."""
+    from dspark_sim.results.store import Results
+    from dspark_sim.sweep import about, sweep
+
+    tasks = plan.tasks
+    with progress(len(tasks), "simulating") as advance:
+        points = sweep(tasks, jobs=jobs or _jobs(tasks), store=store, on_point=lambda: advance(1))
+    return Results(points, about(plan.setup, tasks))
+
+
+def _jobs(tasks: Sequence[Task]) -> int:
+    steps = sum(task.setup.output_tokens / task.concurrency for task in tasks)
+    return _cores() if steps > STEPS_WORTH_PROCESSES else 1
+
+
+def _cores() -> int:
+    """Return the cores this process may use; not every system lets it ask for less than all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def write_pictures(results: Results, document: dict[str, Any], folder: Path) -> list[Path]:
+    """Draw the two pictures into ``folder``; return the paths."""
+    from dspark_sim.results.plots import frontier_figure, load_figure, save
+
+    figures = {
+        "frontier": frontier_figure(results.points, results.about, document),
+        "load": load_figure(results.points, results.about),
+    }
+    return [path for name, figure in figures.items() for path in save(figure, folder, name)]
+
+
+def write_all(results: Results, document: dict[str, Any], out: Path) -> None:
+    """Write points, run document and pictures into ``out``, and say so on stderr."""
+    from dspark_sim.results.store import write_results
+
+    paths = [*write_results(out, results), *write_pictures(results, document, out)]
+    warn(f"wrote {out}/: {', '.join(path.name for path in paths)}")
+
+
+def frontier_document(results: Results, baseline: str, slas: list[float] | None) -> dict[str, Any]:
+    """Return the frontier document at the asked anchors, or at two round ones in the baseline's range."""
+    from dspark_sim.results.frontier import default_slas, frontier
+
+    chosen = default_slas(results.points, baseline) if slas is None else slas
+    return frontier(results.points, baseline, chosen)
+
+
+def print_run_json(results: Results) -> None:
+    """Print the document of schema ``dspark-sim/run/1``: the points, notes in words, what was simulated."""
+    from dspark_sim.results.notes import notes
+
+    words = notes(results.about, results.points)
+    print_json({"schema": RUN_SCHEMA, "points": results.points, "notes": words, "about": results.about})
+
+
+def print_answer(results: Results, baseline: str, document: dict[str, Any], readings: bool) -> None:
+    """Print caption, table of points, readings at the anchors if there are several loads, and notes."""
+    from dspark_sim.results.notes import caption
+    from dspark_sim.results.tables import legend, run_table
+
+    print("\n".join(caption(results.about)) + "\n")
+    print(run_table(results.points, baseline) + "\n")
+    if readings:
+        _print_tables(document)
+    _print_notes(results, *legend(results.points))
+
+
+def print_readings(results: Results, document: dict[str, Any]) -> None:
+    """Print caption, readings at the anchors, and notes."""
+    from dspark_sim.results.notes import caption
+
+    print("\n".join(caption(results.about)) + "\n")
+    _print_tables(document)
+    _print_notes(results)
+
+
+def _print_tables(document: dict[str, Any]) -> None:
+    from dspark_sim.results.tables import matched_table, sla_table
+
+    if not document["sla"]:
+        print("One load gives no curve: no readings at SLA anchors.\n")
+        return
+    print("Best throughput at which each user still gets the SLA\n")
+    print(sla_table(document) + "\n")
+    print(f"Each user's best speed at the throughput that {document['baseline']} has at the SLA\n")
+    print(matched_table(document) + "\n")
+
+
+def _print_notes(results: Results, *more: str) -> None:
+    from dspark_sim.results.notes import notes
+    from dspark_sim.results.tables import footnotes
+
+    print(footnotes([*more, *notes(results.about, results.points)]))
