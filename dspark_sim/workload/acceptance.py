@@ -61,8 +61,10 @@ class AcceptanceSummary:
         known = [np.nan if c is None else c for c in self.conditional]
         return tuple(None if np.isnan(s) else float(s) for s in np.cumprod(known))
 
-    def filled(self) -> tuple[float, ...]:
+    def filled(self, low: float = 0.01, high: float = 0.99) -> tuple[float, ...]:
         """Return conditionals for synthesis: positions never reached take the last known one's.
+
+        They are kept within ``low``..``high``: none in a few rounds does not mean never.
 
         Raises:
             InputError: no position is known.
@@ -71,7 +73,7 @@ class AcceptanceSummary:
         for value in self.conditional:
             if value is None and not values:
                 raise InputError("acceptance summary: not one round verified a draft")
-            values.append(values[-1] if value is None else value)
+            values.append(values[-1] if value is None else min(max(value, low), high))
         return tuple(values)
 
 

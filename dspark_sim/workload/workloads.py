@@ -23,6 +23,7 @@ from dspark_sim.errors import InputError
 from dspark_sim.files import atomic_path
 from dspark_sim.schema import FloatArray, IntArray
 from dspark_sim.workload.tables import PARQUET, NumberTable
+from dspark_sim.workload.trace_meta import META_KEY as TRACE_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +140,7 @@ class Workload:
 
 
 def read_workload(path: str | os.PathLike[str]) -> Workload:
-    """Read and check a request table.
+    """Read and check a request table; a trace serves as the table of its own texts.
 
     Raises:
         InputError: no such file, or neither .csv nor .parquet.
@@ -147,7 +148,8 @@ def read_workload(path: str | os.PathLike[str]) -> Workload:
     """
     table = NumberTable(path)
     hint = "; a request table has the columns " + ", ".join(COLUMNS)
-    table.check_columns(LENGTHS, (*COLUMNS, *IGNORED, UNLIMITED_CACHE), hint)
+    blocks = [c for c in table.names if "." in c] if TRACE_KEY in table.metadata else []
+    table.check_columns(LENGTHS, (*COLUMNS, *IGNORED, UNLIMITED_CACHE, *blocks), hint)
     prompt, output = (table.integers(column, least=1) for column in LENGTHS)
     domains, domain_Q = _domains(table)
     return Workload(

@@ -11,7 +11,7 @@ from annotated_types import Ge
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.schema import FloatArray
 from dspark_sim.workload.acceptance import AcceptanceRecords, AcceptanceSummary, geometric, ratios
-from dspark_sim.workload.importers.documents import documents, whole_number
+from dspark_sim.workload.importers.documents import documents, number, whole_number
 from dspark_sim.workload.importers.records import reading
 from dspark_sim.workload.importers.registry import importer
 
@@ -73,13 +73,13 @@ def sglang_bench(
     if run >= len(runs):
         raise InputError(f"{path}: has {len(runs)} runs; run must be 0 to {len(runs) - 1}")
     place, result = runs[run]
-    length = result.get("accept_length") if isinstance(result, dict) else None
-    if not isinstance(length, int | float) or not 1 <= length <= gamma + 1:
+    length = number(path, place, result, "accept_length") if isinstance(result, dict) else None
+    if length is None or not 1 <= length <= gamma + 1:
         rule = f"{length!r}: must be a mean accepted length in 1..{gamma + 1} (gamma {gamma}, bonus counted)"
         raise DataError(path, f"{place}, key 'accept_length'", rule)
-    alpha = geometric(gamma, float(length))
+    alpha = geometric(gamma, length)
     caveat = f"every position taken for alike: {alpha:.4f} gives the mean length {length}"
-    summary = AcceptanceSummary(gamma, None, float(length), (alpha,) * gamma, None, "geometric", (caveat,))
+    summary = AcceptanceSummary(gamma, None, length, (alpha,) * gamma, None, "geometric", (caveat,))
     return _records(path, "sglang-bench", summary, [f"run {run}"])
 
 
@@ -107,11 +107,12 @@ def _check_printed(path: Path, place: str, run: dict[str, Any], rate: float, len
     }
     notes = []
     for key, readings in expected.items():
-        if run.get(key) is not None:
-            name = reading(float(run[key]), readings)
+        printed = number(path, place, run, key)
+        if printed is not None:
+            name = reading(printed, readings)
             if name is None:
                 listed = ", ".join(f"{value:.4f} ({unit})" for unit, value in readings.items())
-                raise DataError(path, f"{place}, key '{key}'", f"{run[key]} is neither of: {listed}")
+                raise DataError(path, f"{place}, key '{key}'", f"{printed} is neither of: {listed}")
             notes.append(f"{key} is {name}")
     return notes
 

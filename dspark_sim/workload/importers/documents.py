@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,22 @@ def whole_number(path: Path, place: str, record: dict[str, Any], key: str, least
     Raises:
         DataError: it is missing, something else, or below ``least``.
     """
-    value = record.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < least:
-        raise DataError(path, f"{place}, key '{key}'", f"{value!r}: must be a whole number, at least {least}")
+    value = number(path, place, record, key)
+    if value is None or value % 1 != 0 or value < least:
+        rule = f"{record.get(key)!r}: must be a whole number, at least {least}"
+        raise DataError(path, f"{place}, key '{key}'", rule)
     return int(value)
+
+
+def number(path: Path, place: str, record: dict[str, Any], key: str) -> float | None:
+    """Return the number under ``key``; None where it is missing or null.
+
+    Raises:
+        DataError: something else is there, or a number that is not finite.
+    """
+    value = record.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(path, f"{place}, key '{key}'", f"{value!r}: must be a finite number")
+    return value

@@ -109,9 +109,9 @@ def tensorrt_llm(path: Path) -> AcceptanceRecords:
     reader = RecordReader(path, _TENSORRT)
     for place, document in documents(path):
         for i, choice in enumerate(holding(document, "speculative_decoding")):
-            fields = dict(choice["speculative_decoding"] or {"num_spec_steps": 0})
             length = choice.get("avg_decoded_tokens_per_iter")
-            reader.add(f"{place}, choice {i}", fields | {"avg_decoded_tokens_per_iter": length})
+            fields = choice["speculative_decoding"] or {}
+            reader.add(f"{place}, choice {i}", {**fields, "avg_decoded_tokens_per_iter": length})
     return reader.finish("tensorrt-llm")
 
 

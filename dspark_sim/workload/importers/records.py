@@ -8,6 +8,7 @@ Which it was is noted; the length used is always 1 + accepted / steps.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from dspark_sim.errors import DataError
 from dspark_sim.workload.acceptance import AcceptanceRecords, RequestCounts, Rounds, summarise
-from dspark_sim.workload.importers.documents import whole_number
+from dspark_sim.workload.importers.documents import number, whole_number
 
 #: Printed figures are rounded: to 2 decimals at the worst.
 _ROUNDING = 0.0051
@@ -65,12 +66,12 @@ class RecordReader:
         Raises:
             DataError: a field is missing or the record contradicts itself.
         """
+        if not self._alias(place, fields, "steps"):
+            self.skipped += 1
+            return
         steps, accepted, drafted = (
             self._count(place, fields, key) for key in ("steps", "accepted", "drafted")
         )
-        if steps == 0:
-            self.skipped += 1
-            return
         given = self._alias(place, fields, "completion")
         record = Record(
             place=place,
@@ -80,10 +81,10 @@ class RecordReader:
             drafted=drafted,
             histogram=self._histogram(place, fields),
             completion_tokens=_optional_count(completion if given is None else given),
-            length=self._alias(place, fields, "length"),
-            rate=self._alias(place, fields, "rate"),
-            round_accepted=self._alias(place, fields, "round_accepted"),
-            round_drafted=self._alias(place, fields, "round_drafted"),
+            length=self._number(place, fields, "length"),
+            rate=self._number(place, fields, "rate"),
+            round_accepted=self._counts(place, fields, "round_accepted"),
+            round_drafted=self._counts(place, fields, "round_drafted"),
         )
         self._check(record)
         self.records.append(record)
@@ -101,6 +102,21 @@ class RecordReader:
         value = self._alias(place, fields, key)
         return whole_number(self.path, place, {self.names[key][0]: value}, self.names[key][0])
 
+    def _number(self, place: str, fields: dict[str, Any], key: str) -> float | None:
+        names = self.names.get(key, (key,))
+        return number(self.path, place, {names[0]: self._alias(place, fields, key)}, names[0])
+
+    def _counts(self, place: str, fields: dict[str, Any], key: str) -> list[int] | None:
+        values = self._alias(place, fields, key)
+        if values is None:
+            return None
+        name = self.names[key][0]
+        if not isinstance(values, list):
+            raise DataError(self.path, f"{place}, key '{name}'", f"{values!r}: must be a list, one a step")
+        return [
+            whole_number(self.path, f"{place}, '{name}'", {str(i): v}, str(i)) for i, v in enumerate(values)
+        ]
+
     def _histogram(self, place: str, fields: dict[str, Any]) -> list[int]:
         """Return counts by accepted drafts, from a dense list or a sparse object {j: count}."""
         name, value = self.names["histogram"][0], self._alias(place, fields, "histogram")
@@ -114,12 +130,23 @@ class RecordReader:
         if not all(j.isdecimal() for j, _ in pairs):
             raise DataError(self.path, f"{place}, key '{name}'", "keys must be accepted drafts, 0 or more")
         counts = {int(j): whole_number(self.path, f"{place}, '{name}'", {j: c}, j) for j, c in pairs}
-        gamma = self._alias(place, fields, "gamma")
-        most = max([*counts, gamma if isinstance(gamma, int) else 0])
-        if isinstance(gamma, int) and most > gamma:
-            rule = f"counts rounds of {most} accepted drafts, but a block has {gamma}"
+        gamma = self._gamma(place, fields, [j for j, count in counts.items() if count], value)
+        return [counts.get(j, 0) for j in range(gamma + 1)]
+
+    def _gamma(self, place: str, fields: dict[str, Any], counted: list[int], histogram: Any) -> int:
+        """Return the draft positions: as said, else the dense list's, else as many as were drafted a step."""
+        name, said = self.names["histogram"][0], self._number(place, fields, "gamma")
+        most = max(counted, default=0)
+        if said is None:
+            if isinstance(histogram, list):
+                return max(len(histogram) - 1, 0)
+            return max(
+                most, math.ceil(self._count(place, fields, "drafted") / self._count(place, fields, "steps"))
+            )
+        if most > said:
+            rule = f"counts rounds of {most} accepted drafts, but a block has {said:g}"
             raise DataError(self.path, f"{place}, key '{name}'", rule)
-        return [counts.get(j, 0) for j in range(most + 1)]
+        return int(said)
 
     def _check(self, record: Record) -> None:
         total = sum(record.histogram)
@@ -181,9 +208,9 @@ class RecordReader:
         if not self.records:
             needed = ", ".join(self.names[key][0] for key in ("steps", "accepted", "drafted", "histogram"))
             raise DataError(self.path, "", f"no acceptance record with a round: looked for {needed}")
-        notes = [f"{count} records print the {name}" for name, count in sorted(self.readings.items())]
+        notes = [f"records that print the {name}: {count}" for name, count in sorted(self.readings.items())]
         if self.skipped:
-            notes.append(f"skipped {self.skipped} requests without a round")
+            notes.append(f"requests without a round, skipped: {self.skipped}")
         counts = _counts(self.records)
         source = {"importer": importer, "file": self.path.name, "notes": notes}
         return AcceptanceRecords(self.path.name.partition(".")[0], source, summarise(counts, caveats), counts)
