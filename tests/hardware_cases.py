@@ -85,3 +85,18 @@ def with_attention() -> HardwareProfile:
     }
     document["sources"]["attention"] = MEASURED
     return parse_profile(document, "small.yaml")
+
+
+def with_serving(**changes: Any) -> HardwareProfile:
+    """Return the small profile with every optional term of a step, and KV memory."""
+    document = small()
+    document["experts"] = {"all_ms": 6.0, "active": 1, "total": 4}
+    document["prefill"] = {"ms_per_million_pairs": 2.0, "mixed_ms": 1.5}
+    document["kv"] = {"block_tokens": 16, "memory_gib": 1.0, "bytes_per_token": 1000}
+    document["host"] |= {"per_logit_row_ms": 0.005, "speculating_ms": 0.5}
+    document["verify"]["additive"] = {"bias_ms": 1.0, "requests": [2, 4], "ms": [0.0, 0.8]}
+    document["sources"] |= dict.fromkeys(["experts", "prefill", "kv"], MEASURED)
+    for path, value in changes.items():
+        section, key = path.split("__")
+        document[section][key] = value
+    return parse_profile(document, "small.yaml")

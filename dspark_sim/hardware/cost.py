@@ -1,5 +1,7 @@
 """What an engine step costs, in seconds: T = verify(padded B) + attention + host + draft (+ bubble).
 
+With prompt tokens mixed in, they count in B, and what mixing costs comes on top.
+
 Tables are expanded to flat arrays once; afterwards a step is a look-up, and the costs of all candidate
 batches of a step are one array slice plus one scalar.
 """
@@ -7,17 +9,17 @@ batches of a step are one array slice plus one scalar.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from typing import cast
 
 import numpy as np
 
 from dspark_sim.errors import InputError
-from dspark_sim.hardware.profile import Attention, EagerTail, HardwareProfile, ParallelDraft
+from dspark_sim.hardware.forward import additive_ms, counts, prefill_ms, verify_ms
+from dspark_sim.hardware.profile import Attention, HardwareProfile, ParallelDraft, Prefill
 from dspark_sim.hardware.tables import Table, capture_sizes, pad
 from dspark_sim.schema import DraftKind, FloatArray
+
+__all__ = ["StepCost", "verify_ms"]
 
 MS = 1e-3  # seconds
 #: The context axis gets one point this many times past its end, so that reading never leaves the grid.
@@ -40,7 +42,12 @@ class StepCost:
         self.captured = capture_sizes(profile.capture, profile.verify.tokens)
         self._max_requests, self._max_tokens = max_requests, max_tokens
         self._verify_s_B = verify_ms(profile, max_tokens, self.captured) * MS
-        self._host_s_R = _host_s(profile, max_requests)
+        self._fixed_s_R = _fixed_s(profile, max_requests)
+        row_ms = profile.host.per_logit_row_ms
+        self._row_s_B = counts(max_tokens) * (row_ms * MS) if row_ms else None
+        self._speculating_s = profile.host.speculating_ms * MS
+        self._prefill = profile.prefill or Prefill()
+        self._prefill_s: dict[int, float] = {}
         grid = profile.attention
         self._attention = None if grid is None else _AttentionGrid(grid, max_requests)
         self._bubble_s = profile.host.bubble_ms * MS
@@ -71,25 +78,49 @@ class StepCost:
         return table[num_running]
 
     def step_s(
-        self, batch_tokens: int, num_running: int, kv_tokens: int, draft_s: float, synchronous: bool
+        self,
+        batch_tokens: int,
+        num_running: int,
+        kv_tokens: int,
+        draft_s: float,
+        synchronous: bool,
+        *,
+        prefill_tokens: int = 0,
+        prefill_pairs: int = 0,
     ) -> float:
         """Return the duration of one step [s].
 
         Args:
-            batch_tokens: tokens that the target runs, before padding.
-            num_running: requests in the step.
+            batch_tokens: tokens that the target runs, before padding; prompt tokens of a mixed step
+                included.
+            num_running: requests that decode in the step.
             kv_tokens: sum of their KV contexts; each request's is read once for all its tokens.
             draft_s: cost of drafting in this step.
             synchronous: whether the host waits for this step's confidences (the pipeline bubble).
+            prefill_tokens: how many of ``batch_tokens`` are prompt tokens.
+            prefill_pairs: pairs that their attention computes (:func:`attention_pairs`, summed).
         """
-        assert batch_tokens <= self._max_tokens
+        assert prefill_tokens <= batch_tokens <= self._max_tokens
         rest_s = self._rest_s(num_running, kv_tokens, draft_s, synchronous)
-        return float(self._verify_s_B[batch_tokens]) + rest_s
+        if prefill_tokens:
+            rest_s += self._mixed_s(prefill_pairs)
+        forward_s = float(self._verify_s_B[batch_tokens])
+        if self._row_s_B is not None:
+            forward_s += float(self._row_s_B[batch_tokens - prefill_tokens])
+        return forward_s + rest_s
 
     def step_s_M(
-        self, num_running: int, kv_tokens: int, max_draft_tokens: int, draft_s: float, synchronous: bool
+        self,
+        num_running: int,
+        kv_tokens: int,
+        max_draft_tokens: int,
+        draft_s: float,
+        synchronous: bool,
+        *,
+        prefill_tokens: int = 0,
+        prefill_pairs: int = 0,
     ) -> FloatArray:
-        """Return :meth:`step_s` at B = R + m for m = 0..max_draft_tokens, bit for bit; shape [M+1].
+        """Return :meth:`step_s` at B = R + prefill_tokens + m, m = 0..max_draft_tokens, bit for bit.
 
         Args:
             num_running: R.
@@ -97,11 +128,38 @@ class StepCost:
             max_draft_tokens: M.
             draft_s: as in :meth:`step_s`.
             synchronous: as in :meth:`step_s`.
+            prefill_tokens: as in :meth:`step_s`.
+            prefill_pairs: as in :meth:`step_s`.
+
+        Returns:
+            Shape [M+1], s.
         """
-        end = num_running + max_draft_tokens + 1
+        start = num_running + prefill_tokens
+        end = start + max_draft_tokens + 1
         assert end <= self._max_tokens + 1
         rest_s = self._rest_s(num_running, kv_tokens, draft_s, synchronous)
-        return self._verify_s_B[num_running:end] + rest_s
+        if prefill_tokens:
+            rest_s += self._mixed_s(prefill_pairs)
+        forward_s_M = self._verify_s_B[start:end]
+        if self._row_s_B is not None:
+            forward_s_M = forward_s_M + self._row_s_B[num_running : end - prefill_tokens]
+        return forward_s_M + rest_s
+
+    def prefill_s(self, prompt_tokens: int, num_prompts: int, pairs: int = 0) -> float:
+        """Return the duration of a step of prompt tokens only [s]: forward pass, attention, host.
+
+        Args:
+            prompt_tokens: tokens of all prompts in the step; any number.
+            num_prompts: prompts in the step.
+            pairs: pairs that attention computes (:func:`attention_pairs`, summed over prompts).
+        """
+        forward_s = self._prefill_s.get(prompt_tokens)
+        if forward_s is None:
+            forward_s = prefill_ms(self.profile, prompt_tokens, self.captured) * MS
+            self._prefill_s[prompt_tokens] = forward_s
+        host = self.profile.host
+        by_prompt_ms = host.per_request_ms + host.per_logit_row_ms
+        return forward_s + self._pairs_s(pairs) + (host.constant_ms + by_prompt_ms * num_prompts) * MS
 
     def attention_s(self, num_running: int, kv_tokens: int) -> float:
         """Return the attention of one step [s]; 0 where the verify table contains it."""
@@ -109,9 +167,17 @@ class StepCost:
             return 0.0
         return self._attention.read_s(num_running, kv_tokens / num_running)
 
+    def _pairs_s(self, pairs: int) -> float:
+        return self._prefill.ms_per_million_pairs * 1e-6 * pairs * MS
+
+    def _mixed_s(self, pairs: int) -> float:
+        return self._prefill.mixed_ms * MS + self._pairs_s(pairs)
+
     def _rest_s(self, num_running: int, kv_tokens: int, draft_s: float, synchronous: bool) -> float:
         """Return what does not depend on the batch tokens; one order of additions for every caller."""
-        known_s = self.attention_s(num_running, kv_tokens) + self._host_s_R[num_running] + draft_s
+        known_s = self.attention_s(num_running, kv_tokens) + self._fixed_s_R[num_running] + draft_s
+        if draft_s:
+            known_s += self._speculating_s
         return known_s + self._bubble_s if synchronous else known_s
 
     def _draft_table(self, kind: DraftKind, k: int) -> list[float]:
@@ -122,7 +188,7 @@ class StepCost:
                 f"profile {self.profile.name}: no draft cost for a '{kind}' drafter (it has: {known}); "
                 f"add draft.{kind} to the profile"
             )
-        running_R = _counts(self._max_requests)
+        running_R = counts(self._max_requests)
         captured = self.captured if draft.lookup == "ceil_to_capture" else []
         share = k / draft.gamma if isinstance(draft, ParallelDraft) else 1.0
         table = Table(draft.requests, draft.pass_ms, draft.beyond, floor=draft.lookup == "floor")
@@ -141,7 +207,7 @@ class _AttentionGrid:
     def __init__(self, attention: Attention, max_requests: int) -> None:
         contexts, beyond = attention.context_tokens, attention.beyond
         far = [*contexts, contexts[-1] * _FAR]
-        far_X, running_R = np.array(far, dtype=np.float64), _counts(max_requests)
+        far_X, running_R = np.array(far, dtype=np.float64), counts(max_requests)
         by_context = zip(*(Table(contexts, row, beyond).read(far_X) for row in attention.ms), strict=True)
         grid = [Table(attention.requests, column, beyond).read(running_R) for column in by_context]
         self._contexts = far
@@ -157,56 +223,9 @@ class _AttentionGrid:
         return row[left] + share * (row[right] - row[left])
 
 
-def verify_ms(profile: HardwareProfile, max_tokens: int, captured: Sequence[int]) -> FloatArray:
-    """Return the target's forward pass at every number of batch tokens; shape [max_tokens + 1], ms.
-
-    Args:
-        profile: its verify table, look-up convention and eager tail.
-        max_tokens: last size wanted.
-        captured: ascending captured sizes.
-    """
-    verify = profile.verify
-    values = list(accumulate(verify.ms, max)) if verify.monotone else verify.ms
-    table = Table(verify.tokens, values, verify.beyond, floor=verify.lookup == "floor")
-    tokens_B = _counts(max_tokens)
-    cost_B = table.read(pad(tokens_B, captured) if verify.lookup == "ceil_to_capture" else tokens_B)
-    limit = captured[-1] if captured else 0
-    if profile.eager is not None and max_tokens > limit:
-        limit_ms = float(table.read(np.array([float(limit)]))[0])
-        eager = _Eager(profile.eager, limit, limit_ms, verify.monotone)
-        cost_B[limit + 1 :] = eager.read_ms(tokens_B[limit + 1 :], cost_B[limit + 1 :])
-    cost_B[0] = 0.0
-    return cost_B
-
-
-@dataclass(frozen=True, slots=True)
-class _Eager:
-    """The tail past the last captured size ``limit``, which itself costs ``limit_ms``."""
-
-    tail: EagerTail
-    limit: int
-    limit_ms: float
-    monotone: bool
-
-    def read_ms(self, tokens_X: FloatArray, kernels_X: FloatArray) -> FloatArray:
-        """Return the cost at ``tokens_X``, all past the limit, where the verify table says ``kernels_X``."""
-        tail = self.tail
-        if tail.tokens is None or tail.ms is None or tail.beyond is None:
-            return kernels_X + cast(float, tail.overhead_ms)
-        values = list(accumulate(tail.ms, max, initial=self.limit_ms))[1:] if self.monotone else tail.ms
-        cost_X = Table(tail.tokens, values, tail.beyond).read(tokens_X)
-        first = tail.tokens[0]
-        if tail.below == "ramp" and self.limit < first:
-            ramp_X = np.interp(tokens_X, [self.limit, first], [self.limit_ms, values[0]])
-            cost_X = np.where(tokens_X < first, ramp_X, cost_X)
-        return cost_X
-
-
-def _host_s(profile: HardwareProfile, max_requests: int) -> list[float]:
+def _fixed_s(profile: HardwareProfile, max_requests: int) -> list[float]:
+    """Return what a step pays by its running requests alone: host time and an additive table's part."""
     host = profile.host
-    return cast(list[float], ((host.constant_ms + host.per_request_ms * _counts(max_requests)) * MS).tolist())
-
-
-def _counts(last: int) -> FloatArray:
-    """Return 0..last as floats."""
-    return np.arange(last + 1, dtype=np.float64)
+    host_R = host.constant_ms + host.per_request_ms * counts(max_requests)
+    additive_R = additive_ms(profile, max_requests)
+    return cast(list[float], ((host_R + additive_R) * MS).tolist())

@@ -15,6 +15,9 @@ from dspark_sim.hardware.faults import faults_of, show
 from dspark_sim.hardware.form import is_known, known_paths
 from dspark_sim.hardware.profile import FORMAT, HardwareProfile
 
+#: Sections that need a source where they are present.
+OPTIONAL = ("capture", "eager", "attention", "experts", "prefill", "kv")
+
 
 class ProfileError(DataError):
     """A profile breaks its format.
@@ -130,7 +133,7 @@ def _override_value(text: str, path: str, label: str) -> Any:
 
 def _unsourced(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
     wanted = ["verify", "host.constant_ms", "host.bubble_ms"]
-    wanted += [name for name in ("capture", "eager", "attention") if getattr(profile, name) is not None]
+    wanted += [name for name in OPTIONAL if getattr(profile, name) is not None]
     wanted += [f"draft.{kind}" for kind in profile.draft.kinds]
     for path in wanted:
         if path not in profile.sources:
