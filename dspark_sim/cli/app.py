@@ -31,10 +31,14 @@ COMMANDS: dict[str, str] = {
     "synth": "dspark_sim.cli.synth:synth",
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "hw": "dspark_sim.cli.hw:app",
+    "generate": "dspark_sim.cli.generate:generate",
+    "train": "dspark_sim.cli.train:train",
+    "record": "dspark_sim.cli.record:record",
+    "replay-check": "dspark_sim.cli.replay_check:replay_check",
 }
 
 #: Modules that come with an extra, by the extra's name.
-EXTRAS: dict[str, str] = {"torch": "model", "transformers": "model", "safetensors": "model", "gguf": "model"}
+EXTRAS: dict[str, str] = dict.fromkeys(("torch", "transformers", "safetensors", "tokenizers", "gguf"), "model")
 
 BAD_INPUT = 2
 INTERRUPTED = 130
