@@ -193,6 +193,20 @@ def test_counts_out_of_range_are_refused(count):
         parse_arrivals("poisson:rate=5").times(count, 0)
 
 
+@pytest.mark.parametrize("horizon_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_horizon_is_a_finite_time_above_0(horizon_s):
+    with pytest.raises(InputError, match="must be a finite time above 0"):
+        parse_arrivals("poisson:rate=5").until(horizon_s, 0)
+
+
+def test_more_arrivals_than_anybody_means_are_refused(monkeypatch):
+    monkeypatch.setattr("dspark_sim.workload.arrivals.MAX_ARRIVALS", 5_000)
+    arrivals = parse_arrivals("deterministic:rate=1000")
+    assert len(arrivals.until(4.9995, 0)) == 4_999
+    with pytest.raises(InputError, match="more than 5,000 before 6 s; lower the rate or the horizon"):
+        arrivals.until(6.0, 0)
+
+
 def test_spreading_a_batch_keeps_it_within_its_room_and_leaves_single_arrivals_alone():
     ticks = np.repeat([0.0, 3.0, 4.0, 9.0], [40, 30, 1, 20])
     spread = spread_batches(ticks, 3.0, seed=1)

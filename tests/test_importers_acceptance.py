@@ -4,18 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from importer_cases import SAMPLES, sample, written
 
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.workload.acceptance import (
     AcceptanceRecords,
-    RequestCounts,
-    Rounds,
-    geometric,
     read_acceptance,
-    summarise,
     write_acceptance,
 )
 from dspark_sim.workload.importers.registry import import_file, importers
@@ -256,71 +250,23 @@ def test_sglang_bench_has_one_mean_and_says_what_was_made_of_it():
         sample("sglang-bench:gamma=2", "sglang_bench.jsonl")
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(1, 16), st.floats(0, 1))
-def test_geometric_inverts_the_closed_form(gamma, alpha):
-    length = sum(alpha**j for j in range(gamma + 1))
-    assert sum(geometric(gamma, length) ** j for j in range(gamma + 1)) == pytest.approx(length, abs=1e-9)
+def test_counts_that_cannot_be_are_refused(tmp_path):
+    assert "at most" in refusal(tmp_path, "vllm", {**VLLM, "num_draft_tokens": 1e30})
+    nothing = {"num_spec_steps": 3, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
+    assert "no record drafted a token" in refusal(tmp_path, "vllm", {**nothing, "acceptance_histogram": [3]})
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="nested too deeply"):
+        import_file("vllm", tmp_path / "deep.json")
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=60))
-def test_full_blocks_give_the_same_conditionals_from_rounds_and_from_histograms(pairs):
-    accepted = np.array([a for a, _ in pairs])
-    histogram = np.bincount(accepted, minlength=6)[None]
-    steps = np.array([len(pairs)])
-
-    def counts(rounds):
-        return RequestCounts(["a"], np.array([-1]), steps, steps * 5, accepted.sum()[None], histogram, rounds)
-
-    rounds = Rounds(np.array([0, len(pairs)]), accepted, np.full(len(pairs), 5))
-    by_rounds, by_histogram = summarise(counts(rounds)), summarise(counts(None))
-    assert by_rounds.conditional == by_histogram.conditional
-    assert by_rounds.caveats == by_histogram.caveats == ()
-    known = [s for s in by_rounds.survival if s is not None]
-    assert 1 + sum(known) == pytest.approx(by_rounds.accepted_len)
-
-
-def test_conditionals_from_rounds_are_right_under_any_verified_length():
-    random = np.random.default_rng(3)
-    true = np.array([0.9, 0.7, 0.8, 0.5])
-    full = np.logical_and.accumulate(random.random((60_000, 4)) < true, axis=1).sum(axis=1)
-    drafted = random.integers(0, 5, len(full))
-    accepted = np.minimum(full, drafted)
-    steps = np.array([len(full)])
-    counts = RequestCounts(
-        ["a"],
-        np.array([-1]),
-        steps,
-        drafted.sum()[None],
-        accepted.sum()[None],
-        np.bincount(accepted, minlength=5)[None],
-        Rounds(np.array([0, len(full)]), accepted, drafted),
-    )
-    summary = summarise(counts)
-    error = np.sqrt(true * (1 - true) / np.array(summary.reached))
-    assert (np.abs(np.array(summary.conditional) - true) < 4 * error).all()
-
-
-def test_conditionals_for_synthesis_fill_what_was_never_reached():
-    steps = np.array([4])
-    never = RequestCounts(
-        ["a"], np.array([-1]), steps, steps * 3, np.array([2]), np.array([[2, 2, 0, 0]]), None
-    )
-    summary = summarise(never)
-    assert summary.conditional == (0.5, 0.0, None)
-    assert summary.survival == (0.5, 0.0, None)
-    assert summary.filled() == (0.5, 0.01, 0.01)
-
-
-def test_other_files_are_no_records(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match="missing: not records of dspark-sim import"):
-        read_acceptance(tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="no such file"):
-        read_acceptance(tmp_path / "nowhere.parquet")
-    with pytest.raises(InputError, match=r"written as \.parquet"):
-        write_acceptance(tmp_path / "x.json", sample("vllm", "vllm_summary.json"))
+def test_an_empty_file_holds_nothing(tmp_path):
+    (tmp_path / "empty.json").write_text("")
+    for spec, words in {
+        "vllm": "no acceptance record",
+        "vllm-bench": "holds 0 documents",
+        "sglang-bench:gamma=3": "holds no run",
+        "sharegpt": "no conversation",
+        "mooncake": "holds no request",
+    }.items():
+        with pytest.raises(DataError, match=words):
+            import_file(spec, tmp_path / "empty.json")

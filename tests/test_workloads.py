@@ -77,6 +77,7 @@ HEAD = "arrival_s,prompt_tokens,output_tokens\n"
         (HEAD + "0,1,2.5\n", "column 'output_tokens', row 0 (line 2): 2.5: must be a whole number"),
         (HEAD + "0,1,1\n1,many,1\n", "column 'prompt_tokens', row 1 (line 3): many: not a number"),
         (HEAD, "holds no row"),
+        (HEAD + "0,1e30,1\n", "1e+30: must be at most 2,147,483,647"),
         (
             "arrival_s,prompt_token,output_tokens\n0,1,1\n",
             "column 'prompt_tokens': missing (the file has 'prompt_token'?)",

@@ -12,9 +12,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from dspark_sim.errors import DataError, InputError
@@ -37,7 +38,7 @@ class AcceptanceSummary:
     """Acceptance by draft position.
 
     Attributes:
-        gamma: draft positions.
+        gamma: draft positions, at least 1.
         rounds: rounds behind the figures; None: the source does not say.
         accepted_len: tokens per round, bonus included: 1 + accepted drafts / rounds.
         conditional: share that accepts position j, of the rounds that accepted 1..j-1 and verified j;
@@ -47,10 +48,10 @@ class AcceptanceSummary:
         caveats: what a reader must know of them.
     """
 
-    gamma: int
+    gamma: Annotated[int, Ge(1)]
     rounds: int | None
-    accepted_len: float
-    conditional: tuple[float | None, ...]
+    accepted_len: Annotated[float, Ge(1)]
+    conditional: tuple[Annotated[float, Ge(0), Le(1)] | None, ...]
     reached: tuple[int, ...] | None
     basis: Basis
     caveats: tuple[str, ...] = ()
@@ -251,12 +252,20 @@ def _document(path: object, text: bytes | None) -> dict[str, Any]:
     return document
 
 
-def _summary(path: object, fields: dict[str, Any]) -> AcceptanceSummary:
+def _summary(path: object, fields: Any) -> AcceptanceSummary:
+    from pydantic import TypeAdapter, ValidationError
+
+    place = f"metadata '{META_KEY}', summary"
     try:
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        return AcceptanceSummary(**values)
-    except TypeError as error:
-        raise DataError(path, f"metadata '{META_KEY}', summary", str(error)) from None
+        summary = TypeAdapter(AcceptanceSummary).validate_python(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DataError(path, f"{place}.{'.'.join(map(str, first['loc']))}", first["msg"]) from None
+    if len(summary.conditional) != summary.gamma:
+        raise DataError(
+            path, place, f"needs gamma = {summary.gamma} conditionals, has {len(summary.conditional)}"
+        )
+    return summary
 
 
 def _requests(table: pa.Table) -> RequestCounts:

@@ -51,14 +51,20 @@ class Arrivals:
         """Return all arrival times [s] before ``horizon_s``: the same as those of ``times``.
 
         Raises:
-            InputError: there are more than :data:`MAX_ARRIVALS`.
+            InputError: the horizon is no finite time above 0, or there are more than
+                :data:`MAX_ARRIVALS` before it.
         """
+        if not 0 < horizon_s < np.inf:
+            raise InputError(f"arrivals '{self.label}': horizon {horizon_s} s; must be a finite time above 0")
         count = 1024
         while True:
             times = self.times(count, seed)
             if len(times) < count or times[-1] >= horizon_s:
                 return times[: np.searchsorted(times, horizon_s)]
-            count *= 4
+            if count == MAX_ARRIVALS:
+                many = f"more than {MAX_ARRIVALS:,} before {horizon_s:g} s"
+                raise InputError(f"arrivals '{self.label}': {many}; lower the rate or the horizon")
+            count = min(4 * count, MAX_ARRIVALS)
 
 
 def gamma(*, rate: Positive, cv: NotNegative) -> Process:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class Demand:
         stretch_Q1: first stretch of each request, and S at the end.
         first_S, last_S: rows (anchors) of ``Mix.trace``; a request that stands on the ``last`` row of
             its last stretch is finished, on that of an earlier one it moves to the next ``first``.
+        unknown_domains: domains of the workload that no trace has: their requests replay any text.
     """
 
     prompt_tokens_Q: IntArray
@@ -73,6 +74,7 @@ class Demand:
     stretch_Q1: IntArray
     first_S: IntArray
     last_S: IntArray
+    unknown_domains: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of requests, Q."""
@@ -170,7 +172,7 @@ def demand_of_workload(
     """
     pools = _Pools(mix, workload.domains)
     group_Q = pools.group_of_domain()[_domain_Q(workload)]
-    return _lay_out(
+    demand = _lay_out(
         pools,
         pools.draw_first(group_Q, seed),
         seed,
@@ -178,6 +180,7 @@ def demand_of_workload(
         output_tokens=_cut(workload.output_tokens_Q, max_output_tokens),
         cached_prefix_tokens=workload.cached_prefix_tokens_Q,
     )
+    return replace(demand, unknown_domains=tuple(d for d in workload.domains if d not in pools.known))
 
 
 def _domain_Q(workload: Workload) -> IntArray:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
 CSV, PARQUET = ".csv", ".parquet"
 
+#: Beyond this a count of tokens or seconds is a mistake, and sums of counts could overflow.
+MAX_INTEGER = 2**31 - 1
+
 
 class NumberTable:
     """One CSV or parquet file, its columns taken by name.
@@ -111,6 +114,7 @@ class NumberTable:
         rule = f"must be a whole number of {unit}, at least {least}"
         fine = np.isfinite(values) & (values >= least) & (values == np.floor(values))
         self.refuse_where(column, values, ~fine, rule)
+        self.refuse_where(column, values, values > MAX_INTEGER, f"must be at most {MAX_INTEGER:,}")
         return values.astype(np.int64)
 
     def floats(self, column: str) -> FloatArray:

@@ -70,6 +70,8 @@ def sglang_bench(
         DataError: the length is missing or impossible at ``gamma``.
     """
     runs = documents(path)
+    if not runs:
+        raise DataError(path, "", "holds no run")
     if run >= len(runs):
         raise InputError(f"{path}: has {len(runs)} runs; run must be 0 to {len(runs) - 1}")
     place, result = runs[run]

@@ -10,6 +10,9 @@ from typing import Any
 
 from dspark_sim.errors import DataError
 
+#: Beyond this a count is a mistake, and sums of counts could overflow.
+MAX_COUNT = 2**48
+
 
 def documents(path: Path) -> list[tuple[str, Any]]:
     """Return (place, document) of every document of a JSON or JSON Lines file.
@@ -24,6 +27,8 @@ def documents(path: Path) -> list[tuple[str, Any]]:
         whole = json.loads(text)
     except ValueError:
         return list(_lines(path, text))
+    except RecursionError:
+        raise DataError(path, "", "nested too deeply") from None
     if isinstance(whole, list):
         return [(f"item {i}", item) for i, item in enumerate(whole)]
     return [("item 0", whole)]
@@ -37,12 +42,12 @@ def _text(path: Path) -> str:
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for row, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                yield f"line {number}", json.loads(line)
-            except ValueError as error:
-                raise DataError(path, f"line {number}", f"not JSON ({error})") from None
+                yield f"line {row}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(path, f"line {row}", f"not JSON ({error})") from None
 
 
 def holding(document: Any, *keys: str) -> Iterator[dict[str, Any]]:
@@ -65,8 +70,9 @@ def whole_number(path: Path, place: str, record: dict[str, Any], key: str, least
         DataError: it is missing, something else, or below ``least``.
     """
     value = number(path, place, record, key)
-    if value is None or value % 1 != 0 or value < least:
-        rule = f"{record.get(key)!r}: must be a whole number, at least {least}"
+    if value is None or value % 1 != 0 or not least <= value <= MAX_COUNT:
+        most = f", at most {MAX_COUNT:,}" if value is not None and value > MAX_COUNT else ""
+        rule = f"{record.get(key)!r}: must be a whole number, at least {least}{most}"
         raise DataError(path, f"{place}, key '{key}'", rule)
     return int(value)
 

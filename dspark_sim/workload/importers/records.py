@@ -212,6 +212,8 @@ class RecordReader:
         if self.skipped:
             notes.append(f"requests without a round, skipped: {self.skipped}")
         counts = _counts(self.records)
+        if counts.histogram_QJ.shape[1] < 2:
+            raise DataError(self.path, "", "no record drafted a token")
         source = {"importer": importer, "file": self.path.name, "notes": notes}
         return AcceptanceRecords(self.path.name.partition(".")[0], source, summarise(counts, caveats), counts)
 
