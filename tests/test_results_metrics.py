@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,3 +92,24 @@ def test_a_run_without_a_measured_step_is_refused():
     none = StepLog(*(np.array([]) for _ in range(7)))
     with pytest.raises(ValueError, match="no engine step"):
         metrics.point(small_run(steps=none))
+
+
+LONG_RUN = """
+import numpy as np
+from results_cases import small_run
+from dspark_sim.results.metrics import point
+from dspark_sim.schema import StepLog
+rng, n = np.random.default_rng(1), 200_001
+t, r = rng.uniform(0.005, 0.02, n), rng.integers(1, 9, n)
+print(repr(point(small_run(steps=StepLog(np.cumsum(t) - t, t, r, 2 * r, r, r, r), rounds=int(r.sum())))))
+"""
+
+
+def test_long_sums_do_not_depend_on_the_threads_of_the_process():
+    def measured(threads: str) -> str:
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+        command = [sys.executable, "-c", LONG_RUN]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    assert measured("1") == measured("2") != ""

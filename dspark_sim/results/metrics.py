@@ -48,7 +48,8 @@ def tok_per_s_per_user(run: RunLog) -> float:
 
     Pooled: the time-weighted mean of the running requests is the number of users.
     """
-    return output_tokens(run) / float(run.steps.num_running @ run.steps.step_s)
+    # Not a dot product: BLAS adds in an order that depends on its threads; the same seed, the same bytes.
+    return output_tokens(run) / float((run.steps.num_running * run.steps.step_s).sum())
 
 
 def _tpot_s(run: RunLog) -> FloatArray:
