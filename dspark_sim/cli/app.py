@@ -38,7 +38,8 @@ COMMANDS: dict[str, str] = {
 }
 
 #: Modules that come with an extra, by the extra's name.
-EXTRAS: dict[str, str] = dict.fromkeys(("torch", "transformers", "safetensors", "tokenizers", "gguf"), "model")
+_OF_MODEL = ("torch", "transformers", "safetensors", "tokenizers", "gguf")
+EXTRAS: dict[str, str] = dict.fromkeys(_OF_MODEL, "model")
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -110,8 +111,12 @@ def _about(
 
 
 def fail(message: str) -> int:
-    """Print the one line that says what is wrong, to stderr; return the exit code for bad input."""
-    print("dspark-sim: error: " + " ".join(message.split()), file=sys.stderr)
+    """Print the one line that says what is wrong, to stderr; return the exit code for bad input.
+
+    A group without a command has printed its help already, and comes with an empty message.
+    """
+    if message:
+        print("dspark-sim: error: " + " ".join(message.split()), file=sys.stderr)
     return BAD_INPUT
 
 

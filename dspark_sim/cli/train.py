@@ -94,8 +94,9 @@ def _draft_ids(corpus: Path, out: Path, size: int, target: Target) -> tuple[int,
     """Return the draft vocabulary: of the run that is there, else chosen from the corpus as it is now."""
     from dspark_sim.model.checkpoints import load_drafter
     from dspark_sim.model.trainer import checkpoints
-    from dspark_sim.model.trainset import choose_draft_vocab
+    from dspark_sim.model.trainset import TrainSet, choose_draft_vocab
 
+    TrainSet(corpus)  # refuses what cannot be trained on, before anything else is looked at
     found = checkpoints(out)
     if found:
         return load_drafter(found[-1] / "drafter").config.draft_vocab_ids

@@ -1,0 +1,203 @@
+"""The pair's commands from end to end, on a toy target in a folder: prompts in, checked trace out."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from dspark_sim.cli.app import dispatch
+from dspark_sim.model.checkpoints import _layer_tensors
+from dspark_sim.model.corpus import read_texts
+from dspark_sim.model.tiny import tiny_pair
+from dspark_sim.workload.rounds import read_rounds
+from dspark_sim.workload.trace_io import read_trace
+
+WORDS = [f"w{n}" for n in range(22)] + ["<end>", "[UNK]"]
+VOCAB = len(WORDS)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A Llama folder with five layers, a word tokenizer and a template; and 16 prompts."""
+    folder = tmp_path_factory.mktemp("model")
+    target, _ = tiny_pair(4, vocab=VOCAB, layers=5)
+    shape = target.config.block
+    state = target.state_dict()
+    tensors = {"model.embed_tokens.weight": state["embed"], "model.norm.weight": state["norm.weight"]}
+    tensors["lm_head.weight"] = state["lm_head"]
+    for n in range(5):
+        layer = _layer_tensors(state, f"layers.{n}.", shape)
+        tensors |= {f"model.{name}": tensor.contiguous().clone() for name, tensor in layer.items()}
+    save_file(tensors, str(folder / "model.safetensors"))
+    config = {
+        "model_type": "llama", "vocab_size": VOCAB, "num_hidden_layers": 5, "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size, "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads, "head_dim": shape.head_dim, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "eos_token_id": WORDS.index("<end>"),
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    random = np.random.default_rng(0)
+    rows = [
+        {"id": f"toy/{n}", "domain": ("code", "chat")[n % 2], "turns": [" ".join(random.choice(WORDS, 4))]}
+        for n in range(16)
+    ]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(world):
+    out = world / "corpus"
+    common = ["--target", str(world), "--out", str(out), "--max-new-tokens", "20", "--seed", "3"]
+    asked = [str(world / "prompts.jsonl"), *common, "--features", "--samples", "2"]
+    assert dispatch(["generate", *asked, "--worker", "0/2"]) == 0
+    assert dispatch(["generate", *asked, "--worker", "1/2", "--export", str(world / "texts.parquet")]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def drafter(world, corpus):
+    asked = [
+        "train", str(corpus), "--out", str(world / "run"), "--target", str(world), "--gamma", "3", "--layers",
+        "1", "--rank", "4", "--draft-vocab", "16", "--save", str(world / "drafter"),
+    ]  # fmt: skip
+    assert dispatch([*asked, "--anchors", "200"]) == 0
+    assert dispatch([*asked, "--anchors", "400"]) == 0, "a run goes on where it stopped"
+    return world / "drafter"
+
+
+@pytest.fixture(scope="module")
+def recorded(world, corpus, drafter):
+    asked = [
+        "record", "--texts", str(corpus), "--drafter", str(drafter), "--target", str(world), "--out",
+        str(world / "toy.parquet"), "--source", "toy prompts",
+    ]  # fmt: skip
+    assert dispatch([*asked, "--worker", "1/2"]) == 0
+    assert not (world / "toy.parquet").exists(), "half of the requests are not a trace"
+    assert dispatch([*asked, "--worker", "0/2"]) == 0
+    return world / "toy.parquet"
+
+
+def test_workers_share_the_work_and_the_text_does_not_depend_on_it(world, corpus):
+    info, texts = read_texts(world / "texts.parquet")
+    assert (info.temperature, info.max_new_tokens, info.seed) == (0.7, 20, 3)
+    assert sorted(text.key for text in texts) == sorted((f"toy/{n}", s) for n in range(16) for s in range(2))
+    alone = world / "alone"
+    asked = [str(world / "prompts.jsonl"), "--target", str(world), "--out", str(alone), "--seed", "3"]
+    exported = world / "alone.parquet"
+    assert dispatch(["generate", *asked, "--max-new-tokens", "20", "--export", str(exported)]) == 0
+    again = {text.key: text.ids.tolist() for text in read_texts(exported)[1]}
+    assert again == {text.key: text.ids.tolist() for text in texts if text.sample == 0}
+
+
+def test_a_recording_says_how_it_was_made(recorded, drafter):
+    trace = read_trace(recorded)
+    assert len(trace.request_id) == 32
+    meta = trace.meta["drafters"]["dspark"]
+    assert (meta["kind"], meta["gamma"], meta["layers"], meta["head"]) == ("dspark", 3, 1, "vanilla")
+    assert len(meta["checkpoint"]) == 16
+    assert (trace.meta["temperature"], trace.meta["prompt_source"]) == (0.7, "toy prompts")
+    assert trace.meta["notes"]["max_new_tokens"] == 20
+    assert dispatch(["trace", "check", str(recorded)]) == 0
+
+
+def test_the_same_recording_again_gives_the_same_bytes(world, corpus, drafter, recorded):
+    again = world / "again.parquet"
+    asked = ["--texts", str(corpus), "--drafter", str(drafter), "--target", str(world), "--out", str(again)]
+    assert dispatch(["record", *asked, "--source", "toy prompts"]) == 0
+    assert again.read_bytes() == recorded.read_bytes()
+
+
+def test_prompts_become_a_trace_in_one_command(world, drafter):
+    out = world / "direct.parquet"
+    asked = [
+        "record", "--prompts", str(world / "prompts.jsonl"), "--drafter", f"mine={drafter}", "--target",
+        str(world), "--out", str(out), "--domain", "code", "--samples", "2", "--max-new-tokens", "8",
+    ]  # fmt: skip
+    assert dispatch(asked) == 0
+    trace = read_trace(out)
+    assert list(trace.drafters) == ["mine"]
+    assert set(trace.domain) == {"code"}
+    assert len(trace.request_id) == 16
+    assert trace.output_tokens_Q.max() <= 8
+
+
+def live(world, drafter, recorded, policy: str, concurrency: int):
+    out = world / f"live-{policy.partition(':')[0]}-{concurrency}.parquet"
+    asked = [
+        "record", "--live", "--prompts", str(world / "prompts.jsonl"), "--trace", str(recorded), "--drafter",
+        str(drafter), "--target", str(world), "--policy", policy, "--concurrency", str(concurrency),
+        "--passes", "3", "--out", str(out), "--seed", "11",
+    ]  # fmt: skip
+    assert dispatch(asked) == 0
+    return out
+
+
+def test_live_rounds_pass_the_replay_check(world, drafter, recorded, capsys):
+    logs = [live(world, drafter, recorded, "full", 4), live(world, drafter, recorded, "dspark-async", 4)]
+    assert read_rounds(logs[0]).meta["policy"] == "full"
+    capsys.readouterr()
+    assert dispatch(["replay-check", *map(str, logs), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["agrees"]
+    assert [c["policy"] for c in document["comparisons"]] == ["dspark-async", "full"]
+    assert dispatch(["replay-check", str(logs[0])]) == 0
+    assert "agree" in capsys.readouterr().out
+
+
+def test_a_trace_that_lies_fails_the_replay_check(world, drafter, recorded, capsys):
+    """Accepting one token more wherever the text allows is refused with exit 1."""
+    from dataclasses import replace
+
+    from dspark_sim.workload.trace_io import write_trace
+
+    trace = read_trace(recorded)
+    honest = trace.drafters["dspark"]
+    more = np.minimum(honest.accepted_N + 1, np.minimum(honest.gamma, trace.remaining_N)).astype(np.uint8)
+    lie = replace(trace, drafters={"dspark": replace(honest, accepted_N=more)})
+    write_trace(world / "lie.parquet", lie)
+    log = live(world, drafter, world / "lie.parquet", "full", 8)
+    assert dispatch(["replay-check", str(log)]) == 1
+    assert "DIFFER" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("record --out x.parquet", "either --prompts FILE or --texts FILE"),
+        ("record --out x.parquet --live", "needs --prompts FILE and --trace FILE"),
+        ("record --out x.parquet --texts no.parquet --target {target}", "no.parquet: no such file"),
+        ("record --out x.parquet --texts {texts} --target {target} --domain law", "no text of domain 'law'"),
+        ("record --out x.parquet --texts {texts} --target nowhere", "no such target"),
+        ("record --out x.parquet --texts {texts} --target {target} --worker 2/2", "I below N"),
+        ("generate no.jsonl --out x --target {target}", "no.jsonl"),
+        ("train no-corpus --out x --target {target}", "no-corpus"),
+        ("replay-check no.parquet", "no.parquet: no such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(world, corpus, words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    places = {"target": str(world), "texts": str(corpus)}
+    assert dispatch(words.format(**places).split()) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+@pytest.mark.parametrize("command", [["generate", "p"], ["train", "c"], ["record", "--texts", "t"]])
+def test_without_torch_one_line_says_what_to_install(command, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert dispatch([*command, "--out", "x"]) == 2
+    assert "pip install 'dspark-sim[model]'" in capsys.readouterr().err
+    assert torch is not None
