@@ -55,6 +55,13 @@ def test_no_arguments_show_the_help(command):
     assert "Usage: dspark-sim" in done.out
 
 
+@pytest.mark.parametrize("name", ["trace", "hw"])
+def test_a_group_without_a_command_shows_its_help_and_no_error(command, name):
+    done = command(name)
+    assert (done.code, done.err) == (2, "")
+    assert f"Usage: dspark-sim {name}" in done.out
+
+
 def test_version(command):
     assert command("--version").out == f"dspark-sim {__version__}\n"
 
