@@ -1,4 +1,4 @@
-"""``dspark-sim hw``: list, show and check hardware profiles."""
+"""``dspark-sim hw``: list, show and check hardware profiles; engines' tables in and out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dspark_sim.cli.hw_exchange import export, import_table
+
 if TYPE_CHECKING:
     from dspark_sim.hardware.profile import HardwareProfile
 
 app = typer.Typer(
     no_args_is_help=True, help="Look into hardware profiles (step-cost tables), and check them."
 )
+app.command("import")(import_table)
+app.command("export")(export)
 
 JsonOut = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 
@@ -159,7 +163,11 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
             f"{deepest['from_ms']:.2f} ms, {deepest['to_tokens']:,} tokens {deepest['to_ms']:.2f} ms"
         )
     lines.append(
-        f"attention at {context:,} tokens of context is in it" if context else "attention comes on top"
+        "attention comes on top"
+        if not context
+        else "attention is in it, at a context that is not stated"
+        if context == 1
+        else f"attention at {context:,} tokens of context is in it"
     )
     lines.append(
         f"host: {host['constant_ms']:g} ms a step, {host['per_request_ms']:g} ms a request; "
@@ -171,8 +179,12 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
 def _by_requests(summary: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
     """Return header -> points of every table that goes by requests."""
     columns = {
-        f"{kind}\nk={draft['k']}, {draft['pass']}": draft["ms"] for kind, draft in summary["draft"].items()
+        f"{kind}\nk={draft['k']}, {draft['pass']}": draft["ms"]
+        for kind, draft in summary["draft"].items()
+        if any(point["ms"] for point in draft["ms"])
     }
+    if additive := summary["additive"]:
+        columns["verify\nadded"] = additive
     if attention := summary["attention"]:
         columns[f"attention\ncontext {attention['context_tokens']:,}"] = attention["ms"]
     return {"requests": next(iter(columns.values())), **columns} if columns else {}

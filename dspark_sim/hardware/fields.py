@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict
 
+FORMAT = "dspark-sim/profile/1"
+
 #: How a table is read between its sizes. ceil_to_capture: round up to a captured CUDA-graph size, then
 #: read there (vLLM); floor: the largest measured size not above (SGLang's table); linear: interpolate
 #: (TensorRT-LLM, ATOM, SGLang's additive table).

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from dspark_sim.hardware.fields import Beyond, Count, Lookup, Section, Text, optional_table, table
+from dspark_sim.hardware.fields import FORMAT, Beyond, Count, Lookup, Section, Text, optional_table, table
 from dspark_sim.hardware.sections import (
     Additive,
     Attention,
@@ -56,8 +56,6 @@ __all__ = [
     "VerifyTable",
     "load_profile",
 ]
-
-FORMAT = "dspark-sim/profile/1"
 
 
 @dataclass(frozen=True, slots=True)

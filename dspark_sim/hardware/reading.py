@@ -87,7 +87,7 @@ def parse_profile(document: Any, label: str, overrides: Mapping[str, str] | None
         profile = _adapter().validate_python(document)
     except ValidationError as error:
         raise ProfileError(label, [_mark_set(fault, overrides or {}) for fault in faults_of(error)]) from None
-    if faults := list(_unsourced(profile)) + list(_inconsistent(profile)):
+    if faults := list(_unsourced(profile, overrides or {})) + list(_inconsistent(profile)):
         raise ProfileError(label, faults)
     return profile
 
@@ -131,12 +131,13 @@ def _override_value(text: str, path: str, label: str) -> Any:
         raise ProfileError(label, [(f"--set {path}", f"{text!r} is not a YAML value")]) from None
 
 
-def _unsourced(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
+def _unsourced(profile: HardwareProfile, overrides: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what has no source; what ``--set`` brought in has one, the command."""
     wanted = ["verify", "host.constant_ms", "host.bubble_ms"]
     wanted += [name for name in OPTIONAL if getattr(profile, name) is not None]
     wanted += [f"draft.{kind}" for kind in profile.draft.kinds]
     for path in wanted:
-        if path not in profile.sources:
+        if path not in profile.sources and not any(given.startswith(f"{path}.") for given in overrides):
             yield f"sources.{path}", "missing; say how the number was got: {how: measured, source: ...}"
     for path in profile.sources:
         if not is_known(path):

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dspark_sim.hardware.cost import StepCost, verify_ms
+from dspark_sim.hardware.forward import additive_ms
 from dspark_sim.hardware.profile import HardwareProfile, ParallelDraft
 from dspark_sim.hardware.tables import capture_sizes
 from dspark_sim.schema import DraftKind
@@ -39,6 +40,7 @@ def summarise(profile: HardwareProfile) -> dict[str, Any]:
         "cliff": _cliff(captured, cost_B.tolist()),
         "draft": {kind: _draft(profile, cost, kind, requests) for kind in profile.draft.kinds},
         "attention": _attention(profile, cost, requests),
+        "additive": _additive(profile, requests),
         "host": asdict(profile.host),
         "sources": {path: asdict(source) for path, source in profile.sources.items()},
     }
@@ -87,3 +89,10 @@ def _attention(profile: HardwareProfile, cost: StepCost, requests: list[int]) ->
         return None
     points = [{"requests": r, "ms": cost.attention_s(r, r * CONTEXT) * 1e3} for r in requests]
     return {"context_tokens": CONTEXT, "ms": points}
+
+
+def _additive(profile: HardwareProfile, requests: list[int]) -> list[dict[str, float]] | None:
+    if profile.verify.additive is None:
+        return None
+    ms_R = additive_ms(profile, requests[-1]).tolist()
+    return [{"requests": r, "ms": ms_R[r]} for r in requests]
