@@ -17,12 +17,13 @@ LOOKS: dict[str, tuple[str, str]] = {
     "mtp": ("#E69F00", "D"),
     "static": ("#CC79A7", "v"),
     "full": ("#D55E00", "X"),
-    "threshold": ("#56B4E9", "P"),
+    "threshold": ("#332288", "P"),
     "dspark": ("#009E73", "^"),
     "dspark-async": ("#0072B2", "o"),
 }
-_OTHERS = (("#8C6D31", "*"), ("#882255", "p"), ("#44AA99", "h"), ("#332288", "<"), ("#999933", ">"))
-_SHADES = (1.0, 1.0, 0.88, 0.78, 0.69, 0.61, 0.54, 0.48)
+_OTHERS = (("#8C6D31", "*"), ("#882255", "p"), ("#44AA99", "h"), ("#56B4E9", "<"), ("#999933", ">"))
+_BY_K = (1.0, 0.93, 0.86, 0.78, 0.7, 0.62, 0.55, 0.48)  # lightness factor of k = 0..7: longer is darker
+_BY_OTHERS = (0.6, 0.75, 1.3, 1.5)
 _TEXT_LIGHTNESS = 0.38  # the lightest that a word on white may be
 SYNTHETIC_RED = "#B00020"
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
@@ -43,16 +44,16 @@ def look(policy: str) -> Look:
     if rule.endswith(".py"):
         rule, options = policy, ""
     colour, marker = LOOKS.get(rule) or _OTHERS[zlib.crc32(rule.encode()) % len(_OTHERS)]
-    factor = _SHADES[_variant(options)]
+    factor = _factor(options)
     return Look(_shade(colour, factor), marker, _shade(colour, factor, _TEXT_LIGHTNESS))
 
 
-def _variant(options: str) -> int:
-    """Return which shade a rule with ``options`` takes; small numbers, such as k, differ surely."""
-    numbers = re.findall(r"\d+", options)
-    if not options:
-        return 0
-    return (int(numbers[-1]) if numbers else zlib.crc32(options.encode())) % len(_SHADES)
+def _factor(options: str) -> float:
+    """Return how much lighter or darker than its rule's colour a policy with ``options`` is drawn."""
+    length = re.fullmatch(r"k=(\d+)", options)
+    if length:
+        return _BY_K[min(int(length[1]), len(_BY_K) - 1)]
+    return _BY_OTHERS[zlib.crc32(options.encode()) % len(_BY_OTHERS)] if options else 1.0
 
 
 def _shade(colour: str, factor: float, most: float = 1.0) -> str:
