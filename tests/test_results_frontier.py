@@ -125,3 +125,14 @@ def test_an_unknown_baseline_names_what_there_is():
         InputError, match=r"'dspork' is not in the results \(did you mean 'dspark'\?\); .* off"
     ):
         frontier([*arm("off"), *arm("dspark")], "dspork", [80.0])
+
+
+def test_a_curve_that_turns_back_is_searched_whole():
+    points = [
+        make_point("off", 1, 100.0, 100.0),
+        make_point("off", 3, 80.0, 240.0),
+        make_point("off", 5, 90.0, 200.0),
+    ]
+    [row] = frontier(points, "off", [85.0])["sla"]
+    # 85 tok/s/user at load 2.5 on the way down (205 tok/s/GPU) and at load 4 on the way back (220).
+    assert (row["concurrency"], row["tok_per_s_per_gpu"]) == (4.0, 220.0)
