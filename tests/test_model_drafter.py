@@ -7,8 +7,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra [model]")
 
 from dspark_sim.errors import InputError  # noqa: E402
+from dspark_sim.model.checkpoints import load_drafter, save_drafter  # noqa: E402
 from dspark_sim.model.drafter_config import DrafterConfig, target_tap_layers  # noqa: E402
 from dspark_sim.model.losses import IGNORE, LossWeights, draft_losses, log_normalizer  # noqa: E402
+from dspark_sim.model.serial import CachedPasses, SharedPasses  # noqa: E402
 from dspark_sim.model.tiny import tiny_pair  # noqa: E402
 
 CASES = [("none", None), ("vanilla", None), ("vanilla", 9), ("gated", 9), ("rnn", None), ("rnn", 9)]
@@ -149,3 +151,49 @@ def test_weights_of_the_parts_and_log_normaliser() -> None:
     hidden, lm_head = torch.randn(4, 8), torch.randn(20, 8)
     total = ((hidden @ lm_head.T / 0.7) - log_normalizer(hidden, lm_head, 0.7)[:, None]).exp().sum(-1)
     torch.testing.assert_close(total, torch.ones(4))
+
+
+def test_serial_passes_live_equal_teacher_forced_ones() -> None:
+    """The autoregressive drafter fed with the text's tokens, on a cache and without one."""
+    target, drafter = tiny_pair(8, head="none", serial=True, gamma=4, normalize_taps=True)
+    ids, positions = torch.randint(0, 13, (1, 30)), torch.arange(30)[None]
+    taps = target(ids, positions, target.new_cache(1, 30), torch.tensor([0]), drafter.config.target_layer_ids)
+    forced = drafter.block_hidden_at(
+        torch.tensor([4, 11, 20]), ids[0], drafter.sequence_context(taps.taps_RTmd[0], positions[0])
+    )
+    cache, rows, done = drafter.new_cache(2, 40), torch.tensor([1]), 0
+    for n, anchor in enumerate((4, 11, 20)):
+        drafter.extend_context(taps.taps_RTmd[:, done:anchor], positions[:, done:anchor], cache, rows)
+        done = anchor
+        passes = CachedPasses(drafter, torch.tensor([anchor]), cache, rows)
+        live = torch.stack([passes.run(j, ids[:, anchor + j]) for j in range(4)], 1)
+        torch.testing.assert_close(live[0], forced[n], atol=1e-5, rtol=1e-5)
+
+
+def test_serial_copies_of_a_block_share_its_start() -> None:
+    """Two copies with different tokens after the anchor equal two separate blocks."""
+    target, drafter = tiny_pair(9, head="none", serial=True, gamma=3)
+    ids, positions = torch.randint(0, 13, (1, 12)), torch.arange(12)[None]
+    taps = target(ids, positions, target.new_cache(1, 12), torch.tensor([0]), drafter.config.target_layer_ids)
+    context, anchors = drafter.sequence_context(taps.taps_RTmd[0], positions[0]), torch.tensor([3, 7])
+    tokens = torch.randint(0, 13, (2, 2, 2))  # copy, anchor, position
+    joint = SharedPasses(drafter, anchors, context)
+    joint.run(0, ids[0, anchors])
+    both = [joint.run(j, tokens[:, :, j - 1].flatten()) for j in (1, 2)]
+    for copy in range(2):
+        alone = SharedPasses(drafter, anchors, context)
+        alone.run(0, ids[0, anchors])
+        for j in (1, 2):
+            hidden = alone.run(j, tokens[copy, :, j - 1])
+            torch.testing.assert_close(both[j - 1][2 * copy : 2 * copy + 2], hidden)
+
+
+def test_serial_drafter_saves_and_loads(tmp_path) -> None:
+    target, drafter = tiny_pair(9, head="none", serial=True, gamma=3, draft_vocab=7)
+    save_drafter(drafter, tmp_path, with_target=False)
+    again = load_drafter(tmp_path, target)
+    assert again.config == drafter.config
+    assert again.config.kind == "mtp"
+    assert all(torch.equal(a, b) for a, b in zip(drafter.parameters(), again.parameters(), strict=True))
+    with pytest.raises(InputError, match="step through it"):
+        again.block_hidden(torch.tensor([1]), torch.tensor([4]), again.new_cache(1, 9), torch.tensor([0]))

@@ -45,6 +45,7 @@ def drafter_config(raw: Mapping[str, Any], tensors: Mapping[str, Tensor], folder
             mask_token_id=int(flat["mask_token_id"]),
             learned_mask="mask_embedding" in tensors,
             num_target_layers=int(flat.get("num_target_layers", 0)),
+            serial=bool(flat.get("serial", False)),
         )
     except KeyError as missing:
         raise DataError(folder / "config.json", str(missing.args[0]), "key is missing") from None
@@ -109,6 +110,8 @@ def deepspec_config(config: DrafterConfig, dtype: str) -> dict[str, Any]:
         "dtype": dtype,
         "normalize_taps": config.normalize_taps,
     }
+    if config.serial:
+        raw |= {"serial": True, "architectures": ["SerialDraftModel"]}
     if config.head != "none":
         raw["markov_head_type"] = config.head
     if config.confidence:

@@ -26,10 +26,16 @@ from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.layers import BlockShape
 from dspark_sim.model.loading import TensorTaker, layer_state, read_json, read_safetensors
+from dspark_sim.model.serial import SerialDrafter
 from dspark_sim.model.target import Target
 
 # Tensors that are read apart from the module's own state.
 _EXTRA = {"embed_tokens.weight", "lm_head.weight", "draft_vocab_ids", "d2t", "t2d", "mask_embedding"}
+
+
+def make_drafter(config: DrafterConfig) -> Drafter:
+    """An untrained drafter of the kind that ``config`` says."""
+    return SerialDrafter(config) if config.serial else Drafter(config)
 
 
 def drafter_folder(name_or_path: str | os.PathLike[str]) -> Path:
@@ -74,7 +80,7 @@ def load_drafter(
     config = drafter_config(raw, tensors, folder)
     device = torch.device(device or (target.device if target is not None else "cpu"))
     dtype = dtype or (target.dtype if target is not None else torch.float32)
-    drafter = Drafter(config)
+    drafter = make_drafter(config)
     drafter.load_state_dict(drafter_state(tensors, config, folder))
     drafter.to(device=device, dtype=dtype)
     if target is not None:
@@ -108,6 +114,9 @@ def tensor_names(config: DrafterConfig) -> dict[str, tuple[str, tuple[int, ...]]
         width = d + (r if config.confidence_with_markov else 0)
         names["confidence.proj.weight"] = ("confidence_head.proj.weight", (1, width))
         names["confidence.proj.bias"] = ("confidence_head.proj.bias", (1,))
+    if config.serial:
+        names["in_proj.weight"] = ("in_proj.weight", (d, 2 * d))
+        names |= {f"{n}.weight": (f"{n}.weight", (d,)) for n in ("embed_norm", "feedback_norm")}
     if config.learned_mask:
         names["mask"] = ("mask_embedding", (d,))
     return names

@@ -32,6 +32,7 @@ class DrafterConfig:
         mask_token_id: the token whose embedding fills the mask positions.
         learned_mask: a trained vector instead of that embedding (vocabularies without a mask token).
         num_target_layers: layers of the target it belongs to.
+        serial: an autoregressive module (serial.py) instead of the parallel block.
     """
 
     gamma: int
@@ -49,6 +50,7 @@ class DrafterConfig:
     mask_token_id: int = 0
     learned_mask: bool = False
     num_target_layers: int = 0
+    serial: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no drafter can be."""
@@ -72,7 +74,9 @@ class DrafterConfig:
 
     @property
     def kind(self) -> str:
-        """``dflash`` without a head, else ``dspark``."""
+        """``mtp`` if serial, ``dflash`` without a head, else ``dspark``."""
+        if self.serial:
+            return "mtp"
         return "dflash" if self.head == "none" else "dspark"
 
     @property

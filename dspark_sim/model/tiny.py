@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from dspark_sim.model.checkpoints import make_drafter
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.heads import GatedHead, RnnHead, SequentialHead
@@ -28,6 +29,7 @@ def tiny_pair(
     sharpness: float = 1.5,
     normalize_taps: bool = False,
     qk_norm: bool = False,
+    serial: bool = False,
 ) -> tuple[Target, Drafter]:
     """Build a random target and a drafter that knows something of it.
 
@@ -42,6 +44,7 @@ def tiny_pair(
         sharpness: standard deviation of the target's logits, about (nats).
         normalize_taps: as in ``DrafterConfig``.
         qk_norm: Qwen3 instead of Llama layers.
+        serial: an autoregressive drafter (give ``head="none"``).
     """
     random = torch.Generator().manual_seed(seed)
     shape = BlockShape(hidden, 2 * hidden, 4, 2, hidden // 4, 1e-5, 1e4, qk_norm)
@@ -54,7 +57,7 @@ def tiny_pair(
     ids = None
     if draft_vocab is not None:
         ids = tuple(sorted(torch.randperm(vocab, generator=random)[:draft_vocab].tolist()))
-    drafter = Drafter(
+    drafter = make_drafter(
         DrafterConfig(
             gamma=gamma,
             target_layer_ids=(0, layers - 2) if layers > 2 else (0,),
@@ -69,6 +72,7 @@ def tiny_pair(
             mask_token_id=vocab - 1,
             learned_mask=True,
             num_target_layers=layers,
+            serial=serial,
         )
     )
     _randomize(drafter, random)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dspark_sim.errors import InputError
 from dspark_sim.model.checkpoint_config import drafter_config
-from dspark_sim.model.checkpoints import drafter_state, save_drafter
+from dspark_sim.model.checkpoints import drafter_state, make_drafter, save_drafter
 from dspark_sim.model.corpus import Text
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafter_config import DrafterConfig
@@ -28,6 +28,7 @@ from dspark_sim.model.evaluate import DraftQuality, evaluate_texts
 from dspark_sim.model.heads import SequentialHead
 from dspark_sim.model.loading import read_json, read_safetensors
 from dspark_sim.model.losses import Losses, LossWeights, draft_losses, position_weights
+from dspark_sim.model.serial import SerialDrafter
 from dspark_sim.model.target import Target
 from dspark_sim.model.trainset import TrainSet, draw_anchors, make_blocks, run_blocks
 from dspark_sim.rng import stream
@@ -82,7 +83,7 @@ def init_from_target(config: DrafterConfig, target: Target, seed: int = 0) -> Dr
     against 8.1 after 9,000 anchors in the feasibility study).
     """
     torch.manual_seed(seed)
-    drafter = Drafter(config).to(device=target.device)
+    drafter = make_drafter(config).to(device=target.device)
     if config.block == target.config.block and config.num_layers <= target.config.num_layers:
         for ours, theirs in zip(drafter.layers, list(target.layers)[-config.num_layers :], strict=True):
             ours.load_state_dict({k: v.float() for k, v in theirs.state_dict().items()})
@@ -91,6 +92,10 @@ def init_from_target(config: DrafterConfig, target: Target, seed: int = 0) -> Dr
         drafter.fc.weight.mul_(0.1)
         drafter.fc.weight[:, -d:] += torch.eye(d, device=target.device)
         drafter.norm.weight.copy_(target.norm.weight)
+        if isinstance(drafter, SerialDrafter):
+            # Starts as: the feature of the position before, plus a little of the token's embedding.
+            drafter.in_proj.weight.mul_(0.1)
+            drafter.in_proj.weight[:, :d] += torch.eye(d, device=target.device)
         if drafter.mask is not None:
             drafter.mask.copy_(target.embed[config.mask_token_id])
     return drafter.bind_target(target.embed.float(), target.lm_head.float())
