@@ -10,7 +10,11 @@ import yaml
 
 from dspark_sim.files import data_folder
 from dspark_sim.hardware.cost import StepCost, verify_ms
+from dspark_sim.hardware.dense_models import LLAMA31_8B, LLAMA31_70B, QWEN3_4B, QWEN3_8B, QWEN3_14B
+from dspark_sim.hardware.library import RECIPES, composed_document
+from dspark_sim.hardware.memory import kv_blocks
 from dspark_sim.hardware.profile import load_profile
+from dspark_sim.hardware.shipped import b300_document
 from dspark_sim.hardware.tables import capture_sizes
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -18,6 +22,7 @@ needs_data = pytest.mark.skipif(
     not (DATA / "hardware").is_dir(), reason="the measured tables are not beside the project (../shared/data)"
 )
 SHIPPED = sorted(path.stem for path in data_folder("hw_profiles").glob("*.yaml"))
+COMPOSED = [recipe.name for recipe in RECIPES]
 
 
 def curve(profile, last: int) -> np.ndarray:
@@ -75,22 +80,58 @@ def test_raising_the_capture_limit_takes_the_cliff_away():
 
 
 def test_the_pipeline_bubble_is_what_was_published():
-    for name in SHIPPED:
+    for name in (*COMPOSED, "b300-tp4-dsv4-flash"):
         assert load_profile(name).host.bubble_ms == 1.7
 
 
-@needs_data
-@pytest.mark.parametrize("name", ["h800", "b300-tp4-dsv4-flash"])
-def test_committed_profile_is_what_its_sources_give(name):
-    from dspark_sim.hardware.shipped import b300_document, h800_document
+def test_llama_keeps_every_token_count_and_its_stairs():
+    profile = load_profile("h100-llama-3.1-8b")
+    assert profile.verify.tokens == tuple(range(1, 2049))
+    at = dict(zip(profile.verify.tokens, profile.verify.ms, strict=True))
+    # 832 tokens are dearer than 833: measured, and left alone.
+    assert at[832] - at[833] == pytest.approx(2.99, abs=0.01)
 
-    document = (
-        h800_document(DATA / "hardware")
-        if name == "h800"
-        else b300_document(DATA / "engines" / "vllm_dsv4flash_tp4_b300_cost.csv")
-    )
-    committed = yaml.safe_load((data_folder("hw_profiles") / f"{name}.yaml").read_text())
-    assert committed == document
+
+def test_the_same_model_is_faster_where_memory_is():
+    """Few tokens are bound by reading the weights: 4.8 against 3.35 TB/s."""
+    for size in ("4b", "8b", "14b"):
+        h100, h200 = (load_profile(f"{gpu}-qwen3-{size}").verify.ms[0] for gpu in ("h100", "h200"))
+        assert 1.15 < h100 / h200 < 1.45
+
+
+def test_kv_memory_is_what_is_left_beside_the_weights():
+    profile = load_profile("h100-qwen3-8b")
+    assert profile.kv is not None
+    assert profile.kv.bytes_per_token == 2 * 36 * 8 * 128 * 2
+    weights_gib = 8.19e9 * 2 / 2**30
+    assert 0.9 * 81_559 / 1024 - weights_gib - profile.kv.memory_gib == pytest.approx(4.1, abs=0.2)
+    blocks = kv_blocks(profile, drafting=False)
+    fewer = kv_blocks(load_profile("h100-qwen3-8b", {"capture.limit": "64"}), drafting=False)
+    assert blocks is not None
+    assert 350_000 < blocks * 16 < 400_000
+    assert fewer > blocks
+
+
+def test_weights_and_flops_of_the_models():
+    assert QWEN3_4B.parameters == pytest.approx(4.02e9, rel=2e-3)
+    assert QWEN3_8B.parameters == pytest.approx(8.19e9, rel=2e-3)
+    assert QWEN3_14B.parameters == pytest.approx(14.77e9, rel=2e-3)
+    assert LLAMA31_8B.parameters == pytest.approx(8.03e9, rel=2e-3)
+    assert LLAMA31_70B.parameters == pytest.approx(70.55e9, rel=2e-3)
+    assert QWEN3_8B.attention_flops_per_pair == 4 * 36 * 4096
+
+
+@needs_data
+@pytest.mark.parametrize("recipe", RECIPES, ids=COMPOSED)
+def test_committed_profile_is_what_its_sources_give(recipe):
+    committed = yaml.safe_load((data_folder("hw_profiles") / f"{recipe.name}.yaml").read_text())
+    assert committed == composed_document(recipe, DATA / "hardware")
+
+
+@needs_data
+def test_committed_b300_is_what_its_sources_give():
+    document = b300_document(DATA / "engines" / "vllm_dsv4flash_tp4_b300_cost.csv")
+    assert yaml.safe_load((data_folder("hw_profiles") / "b300-tp4-dsv4-flash.yaml").read_text()) == document
 
 
 @needs_data
@@ -120,6 +161,7 @@ def test_composed_costs_agree_with_independent_measurements():
         "attention, H800 FA3 kernel": 20,
         "1 GB of weights, H800 fp8 GEMM": 15,
         "GEMMs, LLMServingSim Llama-3.1-8B": 20,
+        "GEMMs, LLMServingSim Llama-3.1-70B": 20,
         "verify, SGLang Qwen3-14B on H200": 3,
         "draft, SGLang Qwen3-14B on H200": 8,
     }

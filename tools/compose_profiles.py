@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dspark_sim.files import write_text
 from dspark_sim.hardware.checks import comparisons
-from dspark_sim.hardware.shipped import b300_document, h800_document
+from dspark_sim.hardware.library import RECIPES, composed_document
+from dspark_sim.hardware.shipped import b300_document
 from dspark_sim.hardware.writing import profile_text
 
 
@@ -24,7 +25,7 @@ def check(folder: Path) -> None:
 
 
 def main() -> None:
-    """Write both profiles, or print the checks."""
+    """Write the profiles, or print the checks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,7 +37,7 @@ def main() -> None:
         check(arguments.data / "hardware")
         return
     documents = [
-        h800_document(arguments.data / "hardware"),
+        *(composed_document(recipe, arguments.data / "hardware") for recipe in RECIPES),
         b300_document(arguments.data / "engines" / "vllm_dsv4flash_tp4_b300_cost.csv"),
     ]
     for document in documents:

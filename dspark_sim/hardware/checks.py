@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from dspark_sim.hardware.compose import DenseModel, Kernels, parallel_pass_ms
-from dspark_sim.hardware.shipped import DRAFT_CONTEXT, GAMMA, MARKOV, QWEN3_8B
+from dspark_sim.hardware.compose import Kernels, parallel_pass_ms
+from dspark_sim.hardware.dense_models import LLAMA31_70B, QWEN3_8B, QWEN3_14B
+from dspark_sim.hardware.library import DRAFT_CONTEXT, MARKOV, RECIPES
+from dspark_sim.hardware.shipped import GAMMA
 
-QWEN3_14B = DenseModel("Qwen3-14B", layers=40, hidden=5120, vocabulary=151_936)
 #: Weights of the linear layers of one token's pass: Qwen3-8B over Llama-3.1-8B, layers and LM head.
 _LINEAR_RATIO, _HEAD_RATIO = 6.946 / 6.980, 151_936 / 128_256
 #: Captured tables that SGLang's pull request 35413 quotes for Qwen3-14B with its DSpark drafter, H200 [ms].
@@ -47,6 +48,7 @@ def comparisons(folder: Path) -> list[Comparison]:
         *_h800_attention(folder, h100),
         *_h800_streaming(folder),
         *_llmservingsim(folder, h100),
+        *_llama_70b(folder),
         *_sglang_verify(h200),
         *_sglang_draft(h200),
     ]
@@ -87,6 +89,17 @@ def _llmservingsim(folder: Path, h100: Kernels) -> Iterator[Comparison]:
         layers, head = theirs["linear_all_layers_ms"][tokens], theirs["lm_head_ms"][tokens]
         measured = layers * _LINEAR_RATIO + head * _HEAD_RATIO
         yield Comparison("GEMMs, LLMServingSim Llama-3.1-8B", f"{tokens:,} tokens", ours[tokens], measured)
+
+
+def _llama_70b(folder: Path) -> Iterator[Comparison]:
+    """Llama-3.1-70B on four H100: aiconfigurator's GEMMs beside LLMServingSim's, both measured."""
+    (recipe,) = (recipe for recipe in RECIPES if recipe.name == "h100-llama-3.1-70b")
+    ours = Kernels(folder, "h100_sxm", "vllm", LLAMA31_70B).tokens.set_index("tokens").gemm_ms.to_dict()
+    assert recipe.every_token is not None
+    theirs = _columns(folder / recipe.every_token.file, "tokens")
+    for tokens in (1, 8, 64, 128, 256, 512, 513, 768, 1024, 1025):
+        measured = theirs["linear_all_layers_ms"][tokens] + theirs["lm_head_ms"][tokens]
+        yield Comparison("GEMMs, LLMServingSim Llama-3.1-70B", f"{tokens:,} tokens", ours[tokens], measured)
 
 
 def _sglang_verify(h200: Kernels) -> Iterator[Comparison]:

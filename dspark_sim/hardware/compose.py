@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dspark_sim.hardware.dense_models import DenseModel
 from dspark_sim.schema import FloatArray
 
 if TYPE_CHECKING:
@@ -26,26 +27,6 @@ _WIDEST = 16384
 
 
 @dataclass(frozen=True, slots=True)
-class DenseModel:
-    """What the composition needs to know of a dense target and its drafters.
-
-    name: as in the kernel tables.
-    layers: decoder layers of the target.
-    hidden: model width, and k of the LM-head GEMM.
-    vocabulary: rows of the LM head.
-    draft_layers: layers of the parallel drafter; each costs what a layer of the target costs.
-    taps: target layers whose features the drafter projects (one hidden x hidden GEMM each).
-    """
-
-    name: str
-    layers: int
-    hidden: int
-    vocabulary: int
-    draft_layers: int = 5
-    taps: int = 5
-
-
-@dataclass(frozen=True, slots=True)
 class SerialHead:
     """Cost of one position of the sequential head [ms]: constant_ms + per_request_ms * requests."""
 
@@ -55,6 +36,10 @@ class SerialHead:
 
 class Kernels:
     """Measured kernels of one device and backend for one model.
+
+    Attributes:
+        model: the target.
+        tokens: columns tokens and nonattn_ms, ascending: everything but attention.
 
     Args:
         folder: holds ``aic_tokens_nonattn.csv``, ``aic_attn_by_req_ctx.csv``, ``aic_raw_gemm_vllm.csv``.
@@ -105,7 +90,46 @@ class Kernels:
         return _line(requests_X, column.index.to_numpy(), column) / self.model.layers
 
 
-def _line(at: Sequence[int], sizes: Any, values: Any) -> FloatArray:
+class MeasuredLayers(Kernels):
+    """GEMMs of every token count from 1 to 2,048 by LLMServingSim (MIT), in place of the coarser table.
+
+    Its profile has neither fused pointwise kernels nor communication nor attention: those are of the
+    kernel tables for ``like``, scaled by layers.
+
+    Args:
+        folder: also holds ``file``.
+        file: columns tokens, linear_all_layers_ms, lm_head_ms, o_proj_us.
+        system: as in :class:`Kernels`.
+        backend: as in :class:`Kernels`.
+        like: a model of the kernel tables with the same width, heads and number of GPUs.
+        model: the target.
+    """
+
+    def __init__(
+        self, folder: Path, file: str, *, system: str, backend: str, like: DenseModel, model: DenseModel
+    ) -> None:
+        import pandas as pd
+
+        super().__init__(folder, system, backend, like)
+        self._layers = pd.read_csv(folder / file)
+        share = model.layers / like.layers
+        apart_ms = _line(self._layers.tokens, self.tokens.tokens, self.tokens.other_ms + self.tokens.comm_ms)
+        forward_ms = self._layers.linear_all_layers_ms + self._layers.lm_head_ms + share * apart_ms
+        self.tokens = pd.DataFrame({"tokens": self._layers.tokens, "nonattn_ms": forward_ms.round(4)})
+        self._attention = self._attention.assign(attn_ms=(self._attention.attn_ms * share).round(4))
+        self.model = model
+
+    def gemm_ms(self, rows: int, columns: int, tokens_X: Sequence[int]) -> FloatArray:
+        """Return the one square GEMM that was measured, hidden x hidden (the output projection) [ms]."""
+        assert rows == columns == self.model.hidden
+        return _line(tokens_X, self._layers.tokens, self._layers.o_proj_us) * 1e-3
+
+    def head_ms(self, tokens_X: Sequence[int]) -> FloatArray:
+        """Return the LM head [ms]."""
+        return _line(tokens_X, self._layers.tokens, self._layers.lm_head_ms)
+
+
+def _line(at: Any, sizes: Any, values: Any) -> FloatArray:
     """Interpolate; past the last size in proportion (a compute-bound GEMM doubles with its tokens)."""
     at_X, last = np.asarray(at, dtype=np.float64), float(np.max(sizes))
     inside = np.interp(at_X, np.asarray(sizes, dtype=np.float64), np.asarray(values, dtype=np.float64))
