@@ -82,7 +82,7 @@ def test_engine_equals_reference(
 
 def test_chunks_do_not_show(monkeypatch):
     """The records are the same whether they are flushed every step or once."""
-    world = {"output_tokens": 200, "seed": 3, "concurrency": 5, "policy": parse_policy("dspark")}
+    world = {"output_tokens": 200, "seed": 3, "concurrency": 4, "policy": parse_policy("dspark")}
     whole = simulate(random_trace(1), random_profile(1), **world)
     monkeypatch.setattr("dspark_sim.engine.recorder._CHUNK_ROUNDS", 7)
     pieces = simulate(random_trace(1), random_profile(1), **world)

@@ -133,6 +133,7 @@ def test_law_10_a_policy_does_not_see_what_will_be_accepted(lag):
         simulate(world, random_profile(4), policy, concurrency=3, output_tokens=40, seed=0)
     assert len(seen[0]) == len(seen[1]) > 10
     for one, two in zip(*seen, strict=True):
+        assert (one.lag, one.gamma, one.num_running) == (lag, 3, 3)
         for name in ("survival_RG", "confidence_RG", "lagged_RG", "step_s_M"):
             np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
 

@@ -117,6 +117,13 @@ def test_top_k_takes_the_best_in_the_stated_order(view, share, on_grid):
     assert top_k(survival, budget).tolist() == expected
 
 
+def test_large_batches_off_the_grid_are_not_rounded():
+    """Values closer than float32 can tell apart keep their order."""
+    survival = 0.5 + np.random.default_rng(0).permutation(2048).reshape(2048, 1) * 1e-12
+    lengths = top_k(survival, 1000)
+    assert set(np.flatnonzero(lengths).tolist()) == set(np.argsort(-survival[:, 0])[:1000].tolist())
+
+
 @settings(max_examples=100, deadline=None)
 @given(view=views())
 def test_expected_tokens_are_sums_of_the_largest(view):
