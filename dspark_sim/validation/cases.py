@@ -1,0 +1,147 @@
+"""What a validation case returns: compared numbers, checks with tolerances, and what to draw."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dspark_sim.errors import InputError, did_you_mean
+from dspark_sim.schema import FloatArray
+
+#: name -> "module:function"; the function takes a seed and returns a :class:`CaseResult`.
+CASES: dict[str, str] = {
+    "paper": "dspark_sim.validation.paper:paper",
+    "figure5": "dspark_sim.validation.figure5:figure5",
+    "dcut": "dspark_sim.validation.dcut:dcut",
+    "kv-capped": "dspark_sim.validation.kv_capped:kv_capped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number on both sides. ``role``: fitted on, or predicted; ``bounds``: interval of the simulated.
+
+    ``points``: the error is a difference in the unit itself (percentage points, ratios), not in percent.
+    """
+
+    what: str
+    measured: float | None
+    simulated: float
+    unit: str
+    role: Literal["fitted", "predicted"]
+    bounds: tuple[float, float] | None = None
+    points: bool = False
+
+    @property
+    def error(self) -> float | None:
+        """Simulated over measured - 1 [%], or the difference if ``points``; None without a measurement."""
+        if self.measured is None:
+            return None
+        difference = self.simulated - self.measured
+        return difference if self.points else 100 * difference / self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One tolerance: passes if ``value`` <= ``limit``."""
+
+    what: str
+    value: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the tolerance holds."""
+        return self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve to draw: simulated ones as lines with their band, measured ones as dots."""
+
+    label: str
+    policy: str
+    x: FloatArray
+    y: FloatArray
+    measured: bool = False
+    band: tuple[FloatArray, FloatArray] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes of a case's picture."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """Everything a case says.
+
+    extra: further keys of the JSON document (for ``paper``: series and anchors).
+    """
+
+    name: str
+    title: str
+    sources: Sequence[str]
+    rows: Sequence[Row]
+    checks: Sequence[Check]
+    panels: Sequence[Panel]
+    notes: Sequence[str]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every tolerance holds."""
+        return all(check.passed for check in self.checks)
+
+    def document(self) -> dict[str, Any]:
+        """Return the case as one JSON document."""
+        return {
+            "schema": "dspark-sim/validate/1",
+            "case": self.name,
+            "title": self.title,
+            "sources": list(self.sources),
+            "passed": self.passed,
+            **self.extra,
+            "rows": [_row(row) for row in self.rows],
+            "checks": [
+                {"what": c.what, "value": c.value, "limit": c.limit, "passed": c.passed} for c in self.checks
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    low, high = row.bounds or (None, None)
+    return {
+        "what": row.what,
+        "role": row.role,
+        "unit": row.unit,
+        "measured": row.measured,
+        "simulated": row.simulated,
+        "error": row.error,
+        "error_unit": row.unit if row.points else "%",
+        "low": low,
+        "high": high,
+    }
+
+
+def run_case(name: str, seed: int = 0) -> CaseResult:
+    """Run one case.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name not in CASES:
+        raise InputError(
+            f"no validation case '{name}'{did_you_mean(name, CASES)}; there is: all, {', '.join(CASES)}"
+        )
+    module, _, function = CASES[name].partition(":")
+    case: Callable[[int], CaseResult] = getattr(importlib.import_module(module), function)
+    return case(seed)
