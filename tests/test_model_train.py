@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra [model]")
 from dspark_sim.errors import InputError  # noqa: E402
 from dspark_sim.model.corpus import CorpusInfo, export_texts, read_texts, shards, texts  # noqa: E402
 from dspark_sim.model.evaluate import evaluate_texts, replay_quality  # noqa: E402
+from dspark_sim.model.features import recompute_features  # noqa: E402
 from dspark_sim.model.generate import Generator, generate_responses  # noqa: E402
 from dspark_sim.model.prompts import TokenPrompt, interleave, read_prompts  # noqa: E402
 from dspark_sim.model.tiny import tiny_pair  # noqa: E402
@@ -110,6 +111,24 @@ def test_exported_texts_come_back(corpus: Path, tmp_path: Path) -> None:
     path.write_bytes(b"junk")
     with pytest.raises(InputError, match="not a parquet of generated texts"):
         read_texts(path)
+
+
+def test_features_come_back_from_token_ids(pair, corpus: Path, tmp_path: Path) -> None:
+    """Token ids alone are kept; the recomputed corpus equals the generated one."""
+    target, drafter = pair
+    export_texts(corpus, tmp_path / "texts.parquet")
+    info, found = read_texts(tmp_path / "texts.parquet")
+    taps = drafter.config.target_layer_ids
+    assert recompute_features(target, info, found, tmp_path / "again", taps=taps, texts_per_shard=7) == 60
+    assert recompute_features(target, info, found, tmp_path / "again", taps=taps) == 0
+    again = {t.key: t for s in shards(tmp_path / "again") for t in (s.text(n) for n in range(len(s)))}
+    for shard in shards(corpus):
+        for n in range(len(shard)):
+            one, two = shard.text(n), again[shard.text(n).key]
+            assert one.ids.tolist() == two.ids.tolist()
+            for name in ("taps_Fmd", "hidden_Fd", "lse_F"):
+                pair_of = (getattr(one.features, name), getattr(two.features, name))
+                torch.testing.assert_close(*pair_of, atol=2e-3, rtol=2e-3, equal_nan=True)
 
 
 def test_bad_prompt_files_name_the_line(tmp_path: Path) -> None:

@@ -199,8 +199,10 @@ def texts(folder: str | os.PathLike[str]) -> Iterator[Text]:
             yield shard.text(n, features=False)
 
 
-def export_texts(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
-    """Write all texts of a corpus as one parquet (ids only, no text); return how many.
+def export_texts(
+    folder: str | os.PathLike[str], path: str | os.PathLike[str], *, domain: str | None = None
+) -> int:
+    """Write the texts of a corpus (of one ``domain``) as one parquet of token ids; return how many.
 
     Columns: prompt_id, domain, sample (int32), prompt_tokens (int32), ids (list<int32>, prompt
     then response). The metadata key ``corpus`` holds the corpus information as JSON.
@@ -208,7 +210,8 @@ def export_texts(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -
     opened = shards(folder)
     if not opened:
         raise DataError(folder, "", "holds no corpus shard")
-    rows = sorted(texts(folder), key=lambda t: (t.domain, t.prompt_id, t.sample))
+    wanted = (text for text in texts(folder) if domain in (None, text.domain))
+    rows = sorted(wanted, key=lambda t: (t.domain, t.prompt_id, t.sample))
     table = pa.table(
         {
             "prompt_id": pa.array([t.prompt_id for t in rows], pa.string()),
