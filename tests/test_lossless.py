@@ -22,6 +22,7 @@ from dspark_sim.model.live import LiveDecoder, LiveSettings, decode_live
 from dspark_sim.model.sampling import draw
 from dspark_sim.model.tiny import tiny_pair
 from dspark_sim.model.verify import Coupled, Verified, draft_blocks, residual, verify
+from dspark_sim.policies.base import BatchView
 from dspark_sim.policies.registry import parse_policy
 
 DRAWS = 40_000
@@ -182,3 +183,29 @@ def test_a_broken_residual_is_caught_live(profile, monkeypatch):
     (p_value, z, _), _ = live_law("vanilla", "full", profile, 1.0)
     assert p_value < ALPHA
     assert z > 30
+
+
+# ---- appendix A of the paper, with the lab's own rules and the real verification
+
+
+def first_token(policy: str) -> np.ndarray:
+    """First output token of one request, gamma 2: target (.7, .3), draft (.5, .5), SPS 1, .5, .45."""
+    random = generator(4)
+    drafted = torch.randint(2, (DRAWS, 2), generator=random)
+    rule, length = parse_policy(policy), {}
+    for first, second_confidence in ((0, 0.9), (1, 0.0)):
+        survival = np.array([[0.8, 0.8 * second_confidence]])
+        view = BatchView(survival, survival, survival, 1 / np.array([1.0, 0.5, 0.45]), gamma=2, lag=0)
+        length[first] = int(rule(view)[0])
+    p, q = torch.tensor([0.7, 0.3]).expand(DRAWS, 3, 2), torch.full((DRAWS, 2, 2), 0.5)
+    lengths = torch.where(drafted[:, 0] == 0, length[0], length[1])
+    uniform = torch.rand(DRAWS, 3, generator=random)
+    done = verify(p, q, drafted, lengths, draft_ids_W=torch.arange(2), uniform_RU=uniform)
+    return torch.where(done.accepted_R > 0, drafted[:, 0], done.next_R).numpy()
+
+
+def test_appendix_a_the_rule_without_its_break_changes_the_law_and_the_rule_with_it_does_not():
+    without_break = first_token("dspark-async:lag=0")
+    assert fit(without_break, np.array([0.7, 0.3]))[1] > 30
+    assert fit(without_break, np.array([0.85, 0.15]))[0] > ALPHA
+    assert fit(first_token("dspark"), np.array([0.7, 0.3]))[0] > ALPHA
