@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from dspark_sim.errors import InputError, did_you_mean
@@ -41,7 +42,13 @@ def options(function: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def bind(what: str, spec: str, function: Callable[..., Any], bare: Sequence[str] = ()) -> Bound:
+def bind(
+    what: str,
+    spec: str,
+    function: Callable[..., Any],
+    bare: Sequence[str] = (),
+    extra: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
+) -> Bound:
     """Bind the options of ``spec`` to ``function``.
 
     Args:
@@ -49,6 +56,7 @@ def bind(what: str, spec: str, function: Callable[..., Any], bare: Sequence[str]
         spec: ``NAME`` or ``NAME:word,word``; a word is ``key=value``, or the value of a bare argument.
         function: what the name stands for.
         bare: arguments of the function whose values stand without a key, in order, such as a path.
+        extra: options that are not the function's own: name -> (annotation, default); last in labels.
 
     Raises:
         InputError: an unknown option, a value of the wrong type or out of range, an option that is
@@ -56,7 +64,8 @@ def bind(what: str, spec: str, function: Callable[..., Any], bare: Sequence[str]
     """
     name, _, words = spec.partition(":")
     place = f"{what} '{spec}'"
-    known = {**dict.fromkeys(bare, _REQUIRED), **options(function)}
+    own = {**dict.fromkeys(bare, _REQUIRED), **options(function)}
+    known = own | {key: default for key, (_, default) in extra.items()}
     given = _assignments(place, words, bare)
     for key in given:
         if key not in known:
@@ -64,10 +73,20 @@ def bind(what: str, spec: str, function: Callable[..., Any], bare: Sequence[str]
     for key, default in known.items():
         if default is _REQUIRED and key not in given:
             raise InputError(f"{place}: '{key}' is missing; {_takes(name, known)}")
-    hints = get_type_hints(function, include_extras=True)
+    hints = _hints(place, function, own) | {key: hint for key, (hint, _) in extra.items()}
     values = {key: _value(place, key, given[key], hints[key]) for key in known if key in given}
     shown = [_shown(key, value, bare) for key, value in values.items() if value != known[key]]
     return Bound(f"{name}:{','.join(shown)}" if shown else name, values)
+
+
+def _hints(place: str, function: Callable[..., Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the annotation of each option; the type of its default, or text, where it has none."""
+    try:
+        written = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InputError(f"{place}: an annotation does not resolve: {error}") from None
+    guessed = {key: str if default is _REQUIRED else type(default) for key, default in own.items()}
+    return guessed | written
 
 
 def _takes(name: str, known: Mapping[str, Any]) -> str:

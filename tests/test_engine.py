@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -162,6 +164,14 @@ def test_the_window_ends_at_the_first_step_that_has_enough_and_warm_up_comes_bef
         whole.steps.committed_tokens[:skipped].sum() >= 25 > whole.steps.committed_tokens[: skipped - 1].sum()
     )
     assert run.steps.start_s[0] == whole.steps.start_s[skipped]
+
+
+def test_the_verdict_is_that_of_the_rule_and_at_temperature_0_every_rule_is_lossless():
+    world = {"policy": parse_policy("dspark-async:lag=0"), "concurrency": 1, "output_tokens": 5, "seed": 0}
+    trace = random_trace(0)
+    assert simulate(trace, make_profile(), **world).lossless == "not-lossless"
+    greedy = replace(trace, meta=trace.meta | {"temperature": 0.0})
+    assert simulate(greedy, make_profile(), **world).lossless == "lossless"
 
 
 BAD = [

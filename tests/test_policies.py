@@ -21,6 +21,7 @@ from dspark_sim.policies.selection import expected_tokens_M, top_k
 from dspark_sim.workload.traces import quantise
 
 EXAMPLES = [info.example for info in policies()]
+CLAIM = [info for info in policies() if info.verdict(info.default_lag) != "not-lossless"]
 TIES = [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
@@ -161,7 +162,7 @@ def at_lag(view, lag):
     )
 
 
-@pytest.mark.parametrize("info", policies(), ids=lambda info: info.name)
+@pytest.mark.parametrize("info", CLAIM, ids=lambda info: info.name)
 @settings(max_examples=150, deadline=None)
 @given(view=views(), fill=st.sampled_from([0.0, 0.5, 1.0]))
 def test_rules_called_lossless_do_not_look_past_what_they_verify(info, view, fill):
@@ -169,7 +170,6 @@ def test_rules_called_lossless_do_not_look_past_what_they_verify(info, view, fil
     view = at_lag(view, info.default_lag)
     if policy.options.get("k", 0) <= view.gamma:
         lengths = policy(view)
-        assert policy.verdict in ("lossless", "lossless-under-lag")
         np.testing.assert_array_equal(policy(overwritten(view, lengths, fill)), lengths)
 
 

@@ -97,7 +97,7 @@ def simulate(
         seed=seed,
         lag=policy.lag,
         num_gpus=profile.num_gpus,
-        lossless=policy.verdict,
+        lossless="lossless" if trace.meta.get("temperature") == 0 else policy.verdict,
         meta={"slots": slots, "warmup_steps": recorder.warmup_steps, "draft_kind": replay.draft_kind},
     )
 

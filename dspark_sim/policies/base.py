@@ -3,7 +3,7 @@
 A policy is a pure function of a :class:`BatchView` to verify lengths [R]. One file, one decorator::
 
     @policy("half", source="an example", reads="none", verdict="lossless", example="half:share=0.4")
-    def half(view: BatchView, *, share: Annotated[float, Between(0, 1)] = 0.5) -> IntArray: ...
+    def half(view: BatchView, *, share: Annotated[float, Ge(0), Le(1)] = 0.5) -> IntArray: ...
 
 Its keyword-only arguments *are* its options: specs such as ``half:share=0.4`` are checked against
 the signature. ``lag`` is an option of the engine, not of the rule: a rule that reads "lagged" takes
@@ -52,15 +52,6 @@ class BatchView:
 
 
 Rule = Callable[..., IntArray]
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """Range of an option, ends included: ``k: Annotated[int, Between(0, 64)]``."""
-
-    low: float
-    high: float
-
 
 #: What decides the *sum* of the verify lengths: nothing random ("none": known before the step),
 #: the current confidences ("current": the host must wait for them, so lag 0 pays the pipeline

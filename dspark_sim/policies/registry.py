@@ -10,23 +10,23 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import math
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from dspark_sim.errors import InputError, did_you_mean
-from dspark_sim.policies.base import Between, Policy, PolicyInfo, Reads, Rule
+from dspark_sim.policies.base import Policy, PolicyInfo, Reads, Rule
 from dspark_sim.schema import DraftKind, Verdict
+from dspark_sim.specs import bind, choose, options
 
-MAX_LAG = 64
-_REQUIRED = inspect.Parameter.empty
 _USER_SPEC = re.compile(r"(?P<path>.+?\.py):(?P<rule>[^,:=]*)(?:,(?P<options>.*))?")
+_Lag = Annotated[int, Ge(0), Le(64)]
 _INFO: dict[Rule, PolicyInfo] = {}
 
 
@@ -87,59 +87,49 @@ def parse_policy(spec: str, lag: int | None = None) -> Policy:
         InputError: an unknown rule or option, a value of the wrong type or out of range, an option
             that is missing or given twice, a user's file that does not load.
     """
-    info, words = _find(spec.strip())
-    given = _assignments(info, words)
-    bound_lag = _lag(info, given.pop("lag", None) if info.reads == "lagged" else None, lag)
-    options = {name: _value(info, name, word) for name, word in given.items() if _known(info, name)}
-    missing = [name for name, default in info.options.items() if default is _REQUIRED and name not in options]
-    if missing:
-        raise InputError(f"policy {info.name} needs the option {missing[0]}, as in {info.example}")
-    label = _label(info, options, bound_lag)
-    return Policy(info, label, _defaults(info) | options, bound_lag)
+    name, info, words, prefix = _find(spec.strip())
+    lagged = info.reads == "lagged"
+    if lagged and lag is not None and not re.search(r"(^|,)\s*lag\s*=", words):
+        words = f"{words},lag={lag}".lstrip(",")
+    extra = {"lag": (_Lag, info.default_lag)} if lagged else {}
+    bound = bind("policy", f"{name}:{words}" if words else name, info.rule, extra=extra)
+    bound_lag = bound.values.pop("lag", info.default_lag)
+    defaults = {key: default for key, default in info.options.items() if key not in bound.values}
+    label = prefix + bound.label.replace(":", ",", 1) if prefix else bound.label
+    return Policy(info, label, defaults | bound.values, bound_lag)
 
 
 def _options(name: str, rule: Rule) -> dict[str, Any]:
-    parameters = list(inspect.signature(rule).parameters.values())
-    others = parameters[1:]
-    if not parameters or any(p.kind is not inspect.Parameter.KEYWORD_ONLY or p.name == "lag" for p in others):
+    """Return option -> default, checked: the view first, then keyword-only options, none named lag."""
+    found = options(rule)
+    if len(found) != len(inspect.signature(rule).parameters) - 1 or "lag" in found:
         raise InputError(
             f"policy {name}: a rule takes the view, then keyword-only options (after *), none named lag"
         )
-    return {p.name: p.default for p in others}
+    return found
 
 
-def _defaults(info: PolicyInfo) -> dict[str, Any]:
-    return {name: default for name, default in info.options.items() if default is not _REQUIRED}
+def _find(spec: str) -> tuple[str, PolicyInfo, str, str]:
+    """Return the name of the rule, the rule, the text of its options, and its file's part of the label."""
+    user = _USER_SPEC.fullmatch(spec)
+    if user:
+        prefix = f"{Path(user['path']).as_posix()}:"
+        return user["rule"], _user_rule(user["path"], user["rule"]), user["options"] or "", prefix
+    name, _, words = spec.partition(":")
+    rule = choose("policy", name, {key: info.rule for key, info in _shipped().items()})
+    return name, _INFO[rule], words.strip(), ""
 
 
 @cache
 def _shipped() -> dict[str, PolicyInfo]:
     folder = importlib.import_module("dspark_sim.policies")
-    found = [
-        info
-        for module in pkgutil.iter_modules(folder.__path__, folder.__name__ + ".")
-        for info in _rules_of(importlib.import_module(module.name))
-    ]
+    modules = pkgutil.iter_modules(folder.__path__, folder.__name__ + ".")
+    found = [info for module in modules for info in _rules_of(importlib.import_module(module.name))]
     return {info.name: info for info in sorted(found, key=lambda info: info.name)}
 
 
 def _rules_of(module: ModuleType) -> list[PolicyInfo]:
-    functions = [value for value in vars(module).values() if inspect.isfunction(value)]
-    return [_INFO[f] for f in functions if f in _INFO and f.__module__ == module.__name__]
-
-
-def _find(spec: str) -> tuple[PolicyInfo, str]:
-    """Return the rule that a spec names, and the text of its options."""
-    user = _USER_SPEC.fullmatch(spec)
-    if user:
-        return _user_rule(user["path"], user["rule"]), user["options"] or ""
-    name, _, words = spec.partition(":")
-    if name not in _shipped():
-        raise InputError(
-            f"unknown policy '{name}'{did_you_mean(name, _shipped())}; known: {', '.join(_shipped())}, "
-            "or ./FILE.py:RULE"
-        )
-    return _shipped()[name], words
+    return [_INFO[f] for f in vars(module).values() if inspect.isfunction(f) and f in _INFO]
 
 
 def _user_rule(path: str, name: str) -> PolicyInfo:
@@ -154,9 +144,7 @@ def _user_rule(path: str, name: str) -> PolicyInfo:
         )
     if rule not in _INFO:
         policy(name, source=path, reads="current")(rule)
-    info = _INFO[rule]
-    label = f"{Path(path).as_posix()}:{name}"
-    return replace(info, name=label, example=label)
+    return _INFO[rule]
 
 
 def _load(path: str) -> ModuleType:
@@ -173,99 +161,3 @@ def _load(path: str) -> ModuleType:
     except Exception as error:
         raise InputError(f"policy file {path} does not load: {type(error).__name__}: {error}") from error
     return module
-
-
-def _assignments(info: PolicyInfo, words: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word in words.split(",") if words.strip() else []:
-        key, equals, value = (part.strip() for part in word.partition("="))
-        if not equals or not key or not value:
-            raise InputError(f"policy {info.name}: '{word}' is not key=value, as in {info.example}")
-        if key in found:
-            raise InputError(f"policy {info.name}: option {key} is given twice")
-        found[key] = value
-    return found
-
-
-def _known(info: PolicyInfo, name: str) -> bool:
-    if name in info.options:
-        return True
-    known = [*info.options, *(["lag"] if info.reads == "lagged" else [])]
-    raise InputError(
-        f"policy {info.name} has no option '{name}'{did_you_mean(name, known)}; "
-        f"it takes: {', '.join(known) or 'none'}"
-    )
-
-
-def _lag(info: PolicyInfo, word: str | None, fallback: int | None) -> int:
-    if info.reads != "lagged":
-        return info.default_lag
-    if word is None and fallback is None:
-        return info.default_lag
-    lag = _number(info, "lag", word, int) if word is not None else fallback
-    return int(_within(info, "lag", lag, Between(0, MAX_LAG)))
-
-
-def _value(info: PolicyInfo, name: str, word: str) -> Any:
-    """Return the value of an option, as its annotation in the rule's signature wants it."""
-    hint = _hints(info).get(name, type(info.options[name]))
-    bounds = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Between)]
-    kind = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-    if get_origin(kind) is Literal:
-        return _choice(info, name, word, get_args(kind))
-    if kind is bool:
-        return _choice(info, name, word, ("false", "true")) == "true"
-    if kind in (int, float):
-        value = _number(info, name, word, kind)
-        return _within(info, name, value, bounds[0]) if bounds else value
-    return word
-
-
-def _hints(info: PolicyInfo) -> Mapping[str, Any]:
-    try:
-        return get_type_hints(info.rule, include_extras=True)
-    except NameError as error:
-        raise InputError(f"policy {info.name}: an annotation does not resolve: {error}") from error
-
-
-def _choice(info: PolicyInfo, name: str, word: str, choices: tuple[str, ...]) -> str:
-    if word not in choices:
-        raise InputError(
-            f"policy {info.name}: option {name} is '{word}'{did_you_mean(word, choices)}; "
-            f"it must be one of: {', '.join(choices)}"
-        )
-    return word
-
-
-def _number(info: PolicyInfo, name: str, word: str, kind: type[int] | type[float]) -> float:
-    try:
-        value = kind(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        what = "a whole number" if kind is int else "a finite number"
-        raise InputError(f"policy {info.name}: option {name} is '{word}'; it must be {what}")
-    return value
-
-
-def _within(info: PolicyInfo, name: str, value: Any, bounds: Between) -> Any:
-    if not bounds.low <= value <= bounds.high:
-        raise InputError(
-            f"policy {info.name}: option {name} is {value}; it must be {bounds.low:g} to {bounds.high:g}"
-        )
-    return value
-
-
-def _label(info: PolicyInfo, options: Mapping[str, Any], lag: int) -> str:
-    shown = {key: options[key] for key in info.options if key in options}
-    words = [f"{key}={_text(value)}" for key, value in shown.items() if value != info.options[key]]
-    if lag != info.default_lag:
-        words.append(f"lag={lag}")
-    separator = "," if info.name.partition(":")[2] else ":"
-    return separator.join([info.name, ",".join(words)]) if words else info.name
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 
-from dspark_sim.policies.base import BatchView, Between
+from dspark_sim.policies.base import BatchView
 from dspark_sim.policies.registry import policy
 from dspark_sim.schema import IntArray
 
@@ -19,7 +20,7 @@ from dspark_sim.schema import IntArray
     example="threshold:on=survival,at=0.4",
 )
 def threshold(
-    view: BatchView, *, on: Literal["survival", "confidence"], at: Annotated[float, Between(0, 1)]
+    view: BatchView, *, on: Literal["survival", "confidence"], at: Annotated[float, Ge(0), Le(1)]
 ) -> IntArray:
     """Verify the prefix of each block before its first value below ``at``.
 
