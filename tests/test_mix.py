@@ -157,6 +157,18 @@ def test_weights_and_texts_are_drawn_with_their_chances():
     assert stats.chisquare(counts).pvalue > LEVEL
 
 
+def test_texts_that_a_request_goes_on_with_are_drawn_afresh_by_place_and_by_seed():
+    mix = make_mix([CODE])
+    demand = demand_of_workload(mix, lengths([200] * 4000), 0)
+    text_S = mix.trace.request_N[demand.first_S]
+    second, third = text_S[demand.stretch_Q1[:-1] + 1], text_S[demand.stretch_Q1[:-1] + 2]
+    assert stats.chisquare(np.bincount(second, minlength=50)).pvalue > LEVEL
+    assert (second == third).mean() < 0.05
+    other = demand_of_workload(mix, lengths([200] * 4000), 1)
+    again = mix.trace.request_N[other.first_S][other.stretch_Q1[:-1] + 1]
+    assert (second == again).mean() < 0.05
+
+
 def test_a_known_domain_replays_its_own_texts_and_an_unknown_one_any():
     mix = make_mix([CHAT, CODE], [0.5, 0.5])
     domain = np.arange(6000) % 3
@@ -222,8 +234,8 @@ def test_a_joint_trace_is_a_valid_trace_with_the_columns_of_its_parts(tmp_path):
 
 def test_differing_calibrations_are_applied_to_the_joint_logits():
     fitted = CODE.with_calibration("dspark", Calibration((2.0,) * 4, (0.5,) * 4, "bias"))
-    joint = join_traces([CHAT, fitted]).drafter("dspark")
-    parts = [trace.drafter("dspark") for trace in (CHAT, fitted)]
+    joint = join_traces([fitted, CHAT]).drafter("dspark")
+    parts = [trace.drafter("dspark") for trace in (fitted, CHAT)]
     for free in (False, True):
         want = np.concatenate([part.confidence_NG(free) for part in parts])
         assert np.abs(joint.confidence_NG(free) - want).max() < 2e-4
