@@ -109,7 +109,8 @@ def test_piecewise_counts_are_poisson_of_the_integral_and_none_come_at_rate_0(tm
 
 def test_piecewise_at_cv_0_ticks_by_the_integral_of_the_rate_cycle_after_cycle(tmp_path):
     # The integral is 2 after the first piece, rests through the second, is 4 at the end of the third.
-    times = parse_arrivals(f"piecewise:{day(tmp_path, '2,1\n3,0\n2,1\n')},cv=0").times(8, 0)
+    path = day(tmp_path, "2,1\n3,0\n2,1\n")
+    times = parse_arrivals(f"piecewise:{path},cv=0").times(8, 0)
     assert times.tolist() == [1, 5, 6, 7, 8, 12, 13, 14]
 
 
