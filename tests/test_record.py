@@ -11,10 +11,11 @@ from tiny_pair import end_on, tiny_prompts, tiny_texts
 
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.model.drafter import Drafter
-from dspark_sim.model.drafting import draft_freely
+from dspark_sim.model.drafting import BlockStep, draft_freely
 from dspark_sim.model.record import DrafterRecord, Recorder, request_id
 from dspark_sim.model.record_store import RecordingFolder, build_trace
 from dspark_sim.model.tiny import tiny_pair
+from dspark_sim.model.verify import PAST_END, TextAhead, draft_blocks
 from dspark_sim.rng import stream
 from dspark_sim.workload.trace_io import read_trace, write_trace
 
@@ -204,3 +205,23 @@ def test_a_folder_begun_otherwise_or_damaged_is_refused(tmp_path, texts, records
     folder.path(texts[0]).write_bytes(b"PK nonsense")
     with pytest.raises(DataError, match="damaged"):
         folder.read(texts[0], ["dspark"])
+
+
+@pytest.mark.parametrize("head", ["none", "vanilla", "gated", "rnn"])
+def test_both_copies_of_a_block_keep_their_own_state(head):
+    """Past the end of a text both blocks are free: each equals free drafting with its own numbers."""
+    _, drafter = tiny_pair(6, vocab=VOCAB, gamma=GAMMA, draft_vocab=10, head=head)
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(50, GAMMA, drafter.config.block.hidden_size, generator=random)
+    anchor = torch.randint(VOCAB, (50,), generator=random)
+    uniform = torch.rand(50, GAMMA, 3, generator=random)
+    ended = TextAhead(
+        torch.full((50, GAMMA), PAST_END), torch.zeros(50, GAMMA), torch.zeros(50).long(), torch.zeros(1, 10)
+    )
+    step = BlockStep(drafter, hidden, 1.0, 1.0)
+    blocks = draft_blocks(step, anchor, ended, drafter.draft_ids, uniform)
+    assert blocks.accepted_N.sum() == 0
+    for tokens, column in ((blocks.coupled_NG, 1), (blocks.free_NG, 2)):
+        alone = draft_freely(drafter, hidden, anchor, uniform[..., column], temperature=1.0, top_p=1.0)
+        assert torch.equal(tokens, drafter.to_full(alone.index_RG))
+    assert not torch.equal(blocks.coupled_NG, blocks.free_NG)
