@@ -20,6 +20,8 @@ from dspark_sim import __version__
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.errors import InputError, did_you_mean
 from dspark_sim.files import write_text
+from dspark_sim.hardware.believed import Block, believe
+from dspark_sim.hardware.doubts import doubts
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.metrics import Point, point
@@ -44,6 +46,7 @@ class Setup:
         overrides: ``(path, value)`` of the profile, as ``--set`` gives them.
         output_tokens: output tokens to measure per point.
         max_output_tokens: texts are cut to this many tokens; None: not cut.
+        believed: cost that planners believe (:mod:`dspark_sim.hardware.believed`); None: the true one.
     """
 
     trace: str
@@ -51,6 +54,7 @@ class Setup:
     overrides: tuple[tuple[str, str], ...] = ()
     output_tokens: int = 50_000
     max_output_tokens: int | None = None
+    believed: str | None = None
 
     def load_trace(self) -> Trace:
         """Return the trace, read once per process."""
@@ -59,6 +63,15 @@ class Setup:
     def load_profile(self) -> HardwareProfile:
         """Return the profile with its overrides, read once per process."""
         return _profile(self.hw, self.overrides)
+
+    def load_believed(self, drafter: str) -> HardwareProfile | None:
+        """Return what planners believe about a step with that drafter; None: the truth."""
+        return None if self.believed is None else _believed(self, self.believed, drafter)
+
+    def block(self, drafter: str) -> Block:
+        """Return kind and block length of a drafter of the trace."""
+        chosen = self.load_trace().drafter(drafter)
+        return Block(chosen.kind, chosen.gamma)
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,23 @@ def _trace(name: str) -> Trace:
 @lru_cache(maxsize=4)
 def _profile(name: str, overrides: tuple[tuple[str, str], ...]) -> HardwareProfile:
     return load_profile(name, dict(overrides))
+
+
+@lru_cache(maxsize=4)
+def _believed(setup: Setup, spec: str, drafter: str) -> HardwareProfile:
+    return believe(spec, setup.load_profile(), setup.block(drafter))
+
+
+def believed_doubts(tasks: Sequence[Task]) -> list[str]:
+    """Return what is wrong with the cost that the planners of ``tasks`` believe, one line each."""
+    found: dict[str, None] = {}
+    for drafter in dict.fromkeys(task.drafter for task in tasks):
+        setup, most = tasks[0].setup, max(task.concurrency for task in tasks)
+        true, believed = setup.load_profile(), setup.load_believed(drafter)
+        if believed is not None:
+            most = min(most, true.max_num_seqs or most)
+            found |= dict.fromkeys(doubts(believed, true, setup.block(drafter), most))
+    return list(found)
 
 
 def split_overrides(assignments: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], int | None]:
@@ -121,6 +151,7 @@ def simulate_task(task: Task) -> Point:
         output_tokens=setup.output_tokens,
         seed=task.seed,
         drafter=task.drafter,
+        believed=setup.load_believed(task.drafter),
         max_output_tokens=setup.max_output_tokens,
     )
     return point(run)
@@ -212,6 +243,8 @@ class PointStore:
             "concurrency": task.concurrency,
             "seed": task.seed,
         }
+        if believed := task.setup.load_believed(task.drafter):
+            what["believed"] = profile_hash(believed)
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
         return self.folder / f"{digest[:32]}.json"
 
@@ -219,6 +252,7 @@ class PointStore:
 def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
     """Return the document of a run: what was asked of what, by content, without clock or path."""
     trace, profile = setup.load_trace(), setup.load_profile()
+    believed = {"spec": setup.believed, "doubts": believed_doubts(tasks)} if setup.believed else None
     return {
         "version": __version__,
         "code": code_hash(),
@@ -240,6 +274,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
             "how": {path: source.how for path, source in profile.sources.items()},
             "sha256": profile_hash(profile),
         },
+        "believed": believed,
         "settings": {"output_tokens": setup.output_tokens, "max_output_tokens": setup.max_output_tokens},
         "grid": {
             name: list(dict.fromkeys(getattr(task, name) for task in tasks))

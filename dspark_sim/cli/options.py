@@ -8,6 +8,14 @@ import typer
 
 TraceOption = Annotated[str, typer.Option("--trace", help="Acceptance trace: a path or a shipped name.")]
 HwOption = Annotated[str, typer.Option("--hw", help="Hardware profile: a path or a shipped name.")]
+BelievedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--believed",
+        help="Cost that planners believe: a profile, or how an engine would have profiled this one: vllm, "
+        "sglang, sglang-additive, trtllm, linear, flat. Default: the true cost.",
+    ),
+]
 PolicyOption = Annotated[
     list[str] | None,
     typer.Option("--policy", help="Policy spec, repeats; see `dspark-sim policies`. Default: six of them."),

@@ -47,6 +47,7 @@ def make_plan(
     lag: int | None,
     assignments: Sequence[str] | None,
     baseline: str | None,
+    believed: str | None = None,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
 
@@ -54,10 +55,10 @@ def make_plan(
         InputError: a file, policy, drafter, override or baseline that does not exist or does not fit.
     """
     from dspark_sim.policies.registry import parse_policy
-    from dspark_sim.sweep import Setup, grid, split_overrides
+    from dspark_sim.sweep import Setup, believed_doubts, grid, split_overrides
 
     overrides, cut = split_overrides(parse_set(assignments or ()))
-    setup = Setup(trace, hw, overrides, output_tokens, cut)
+    setup = Setup(trace, hw, overrides, output_tokens, cut, believed)
     names: Sequence[str | None] = drafters or [None]
     chosen = [setup.load_trace().drafter(name) for name in names]
     asked = [parse_policy(spec, lag) for spec in policies or DEFAULT_POLICIES]
@@ -70,7 +71,10 @@ def make_plan(
         raise InputError("no policy is left that drafter and profile can serve")
     labels = list(dict.fromkeys(label for _, label in arms))
     against = choose_baseline(baseline, labels)
-    return Plan(setup, grid(setup, dict.fromkeys(arms), loads, seeds), against)
+    tasks = grid(setup, dict.fromkeys(arms), loads, seeds)
+    for doubt in believed_doubts(tasks):
+        warn(f"--believed {believed}: {doubt}")
+    return Plan(setup, tasks, against)
 
 
 def _fits(policy: Policy, drafter: DrafterTrace, profile: HardwareProfile) -> bool:

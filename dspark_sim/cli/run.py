@@ -24,6 +24,7 @@ def run(
     *,
     trace: o.TraceOption,
     hw: o.HwOption,
+    believed: o.BelievedOption = None,
     policy: o.PolicyOption = None,
     concurrency: Annotated[
         str, typer.Option("--concurrency", help="Users of the closed loop: one number or a comma list.")
@@ -47,7 +48,7 @@ def run(
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
-        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline,
+        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
     )  # fmt: skip
     folder = plan.chosen_folder(out, "runs", asked, json_out)
     results = answer.compute(asked, jobs)

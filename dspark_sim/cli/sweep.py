@@ -19,6 +19,7 @@ def sweep(
     *,
     trace: o.TraceOption,
     hw: o.HwOption,
+    believed: o.BelievedOption = None,
     policy: o.PolicyOption = None,
     concurrency: Annotated[
         str, typer.Option("--concurrency", help="Users of the closed loop: a comma list.")
@@ -46,7 +47,7 @@ def sweep(
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
-        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline,
+        drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
     )  # fmt: skip
     folder = plan.chosen_folder(out, "sweeps", asked, quiet=False)
     assert folder is not None, "a sweep always has a folder"

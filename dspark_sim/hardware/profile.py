@@ -64,6 +64,7 @@ class HardwareProfile(Section):
 
     max_num_seqs: most running requests the engine admits; None is unlimited.
     sources: how every number was got, by dotted path of the section or key.
+    versions: of the libraries that a measurement ran on, by name.
     """
 
     format: Literal["dspark-sim/profile/1"]
@@ -83,6 +84,7 @@ class HardwareProfile(Section):
     experts: Annotated[Experts, AfterValidator(few_of_all)] | None = None
     prefill: Annotated[Prefill, optional_table("tokens", "ms")] | None = None
     kv: Annotated[KvMemory, AfterValidator(one_kv_form)] | None = None
+    versions: dict[str, Text] = field(default_factory=dict)
 
     @property
     def capture_limit(self) -> int | None:

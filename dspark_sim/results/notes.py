@@ -52,6 +52,9 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
             f"The pair and the hardware differ: acceptance comes from {trace['target']}, "
             f"step cost from {profile['model']}."
         )
+    if believed := about.get("believed"):
+        found.append(f"Planners believe the cost of '{believed['spec']}'; the engine charges the true one.")
+        found += [f"Believed cost {doubt}." for doubt in believed["doubts"]]
     borrowed = sorted({p["drafter"] for p in points if _is_mtp(p["policy"])} - _autoregressive(trace))
     if borrowed:
         found.append(
