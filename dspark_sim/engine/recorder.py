@@ -34,7 +34,7 @@ class Recorder:
         self.completed = 0
         self._verify_len_counts: IntArray = np.zeros(gamma + 1, dtype=np.int64)
         self._accepted_counts = self._verify_len_counts.copy()
-        self._verify_len = np.empty(max(_CHUNK_ROUNDS, slots), dtype=np.int16)
+        self._verify_len = np.empty(max(_CHUNK_ROUNDS, slots), dtype=np.int64)
         self._accepted = np.empty_like(self._verify_len)
         self._filled = 0
         self._rows: list[tuple[float, float, int, int, int]] = []

@@ -7,7 +7,6 @@ G = gamma.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,7 +40,7 @@ class Replay:
     first_row_Q: IntArray
     last_row_Q: IntArray
     kv_base_Q: IntArray
-    accepted_N: NDArray[Any]
+    accepted_N: IntArray
     survival_NG: FloatArray | None
     confidence_NG: FloatArray | None
     lagged_LG: NDArray[np.float32] | None
@@ -102,11 +101,12 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
     return _LAGGED[drafter]
 
 
-def _accepted(trace: Trace, drafter: DrafterTrace, max_output_tokens: int | None) -> NDArray[Any]:
+def _accepted(trace: Trace, drafter: DrafterTrace, max_output_tokens: int | None) -> IntArray:
+    accepted_N = drafter.accepted_N.astype(np.int64)  # the width of lengths: no cast in a step
     if max_output_tokens is None:
-        return drafter.accepted_N
-    cut = np.maximum(trace.output_tokens_Q - max_output_tokens, 0)[trace.request_N]
-    return np.minimum(drafter.accepted_N, np.maximum(trace.remaining_N - cut, 0))
+        return accepted_N
+    cut_N = np.maximum(trace.output_tokens_Q - max_output_tokens, 0)[trace.request_N]
+    return np.minimum(accepted_N, np.maximum(trace.remaining_N - cut_N, 0))
 
 
 def _check(trace: Trace, drafter: DrafterTrace, policy: Policy) -> None:

@@ -76,14 +76,17 @@ class Replica:
 
     def decide(self) -> float:
         """Draft, let the policy decide, and return the duration of the step [s]."""
-        self._verify_len_R = verify_len_R = self._lengths(self._view())
+        view = self._view()
+        self._verify_len_R = verify_len_R = self._lengths(view)
         if self._ring is not None:
             self._ring.push(self.batch.row_R, verify_len_R)
-        running = self.batch.size
-        self._batch_tokens = running + int(np.add.reduce(verify_len_R))
-        draft_s = self._cost.draft_s(self._replay.draft_kind, running, self._replay.draft_tokens)
+        verified = int(np.add.reduce(verify_len_R))
+        self._batch_tokens = view.num_running + verified
+        if self._believed is self._cost:
+            return float(view.step_s_M[verified])
+        draft_s = self._draft_s(self._cost)
         return self._cost.step_s(
-            self._batch_tokens, running, self.kv_tokens, draft_s, self._policy.synchronous
+            self._batch_tokens, view.num_running, self.kv_tokens, draft_s, self._policy.synchronous
         )
 
     def commit(self, start_s: float, step_s: float, end_s: float) -> None:
@@ -128,11 +131,15 @@ class Replica:
             lagged = replay.lagged_LG.take(self._ring.oldest_R(), axis=0).astype(np.float64)
         elif self._policy.info.reads == "lagged":
             lagged = survival
-        draft_s = self._believed.draft_s(replay.draft_kind, running, replay.draft_tokens)
+        draft_s = self._draft_s(self._believed)
         step_s_M = self._believed.step_s_M(
             running, self.kv_tokens, running * replay.gamma, draft_s, self._policy.synchronous
         )
+        step_s_M.flags.writeable = False  # the clock may read it after the rule did
         return BatchView(survival, confidence, lagged, step_s_M, replay.gamma, self._policy.lag)
+
+    def _draft_s(self, cost: StepCost) -> float:
+        return cost.draft_s(self._replay.draft_kind, self.batch.size, self._replay.draft_tokens)
 
     def _lengths(self, view: BatchView) -> IntArray:
         """Return the policy's answer [R], refused unless it is whole numbers in 0..gamma."""

@@ -76,11 +76,12 @@ def simulate(
         output_tokens=None if requests else output_tokens,
     )
     most_tokens = slots * (1 + replay.gamma)
+    cost = StepCost(profile, slots, most_tokens)
     replica = Replica(
         replay,
         policy,
-        cost=StepCost(profile, slots, most_tokens),
-        believed=StepCost(believed or profile, slots, most_tokens),
+        cost=cost,
+        believed=StepCost(believed, slots, most_tokens) if believed else cost,
         stream=RequestStream(len(trace.output_tokens_Q), seed, requests),
         recorder=recorder,
         slots=slots,

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dspark_sim.schema import DraftKind, FloatArray, IntArray, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class BatchView:
+class BatchView(NamedTuple):
     """What a policy may look at in one step. Arrays are read-only, and valid during the call only.
 
     The engine hands over what the rule declares that it reads: survivals, confidences and lagged
