@@ -160,7 +160,7 @@ def test_one_load_is_read_at_an_anchor_where_one_is_asked_for(command, toy_trace
         (["--concurrency", "-3"], "--concurrency -3: must be at least 1"),
         (["--concurrency", "many"], "--concurrency 'many': not a whole number"),
         (["--policy", "dspork"], "unknown policy 'dspork' (did you mean 'dspark'?)"),
-        (["--policy", "static"], "policy static needs the option k"),
+        (["--policy", "static"], "policy 'static': 'k' is missing; static takes: k"),
         (["--policy", "static:k=9"], "7"),
         (["--drafter", "eagel"], "has no drafter 'eagel' (did you mean 'eagle'?)"),
         (["--drafter", "eagle", "--policy", "dspark"], "eagle"),

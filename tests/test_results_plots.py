@@ -100,7 +100,32 @@ def test_anchors_are_vertical_lines_that_name_the_best_policy_there():
 def test_an_anchor_that_nothing_meets_says_so():
     cases = points()
     figure = plots.frontier_figure(cases, ABOUT, frontier(cases, "off", [295.0]))
-    assert "SLA 295\nnot met" in [text.get_text() for text in texts(figure)]
+    assert "SLA 295: not met" in [text.get_text() for text in texts(figure)]
+
+
+def test_an_anchor_beyond_the_axes_is_written_at_the_edge_not_dropped():
+    cases = points()
+    figure = plots.frontier_figure(cases, ABOUT, frontier(cases, "off", [60.0, 9999.0]))
+    assert "SLA 9999: not met →" in [text.get_text() for text in texts(figure)]
+
+
+@pytest.mark.parametrize("slas", [[60.0, 75.0], [60.0, 62.0, 64.0, 66.0, 68.0, 200.0, 250.0]])
+@pytest.mark.parametrize("loads", [(1, 8, 64, 256), (64,)])
+def test_anchors_are_written_above_the_data_and_names_hide_no_point(slas, loads):
+    cases = points((0, 1), loads)
+    figure = plots.frontier_figure(cases, ABOUT, frontier(cases, "off", slas))
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    words = {text.get_text(): text_box(text) for text in texts(figure)}
+    above = [box for word, box in words.items() if word.startswith("SLA")]
+    assert len(above) == len(slas)
+    assert all(box[1] >= axes.bbox.y1 for box in above)
+    assert not any(overlap(a, b) for i, a in enumerate(above) for b in above[:i])
+    for line in axes.lines:
+        for x, y in axes.transData.transform(np.column_stack(line.get_data())):
+            for word, (left, bottom, right, top) in words.items():
+                covered = left < x < right and bottom < y < top
+                assert not covered or word.startswith("SLA"), word
 
 
 def test_a_synthetic_trace_is_said_loudly_and_the_footer_names_sources():

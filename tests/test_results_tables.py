@@ -11,6 +11,7 @@ from dspark_sim.results.frontier import frontier
 from dspark_sim.results.notes import caption, footer, notes, same_model
 from dspark_sim.results.tables import (
     WIDTH,
+    fold_name,
     legend,
     matched_table,
     number,
@@ -133,3 +134,19 @@ def test_captions_and_footers_say_synthetic():
 def test_models_are_the_same_but_for_case_organisation_and_punctuation():
     assert same_model("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2 135m instruct")
     assert not same_model("Qwen3-4B", "Qwen3-8B")
+
+
+def test_long_names_fold_at_their_punctuation_so_that_the_table_fits():
+    long = "./rules/of/my/team/mine.py:budget,on=survival,at=0.45,floor=2"
+    cases = [make_point(policy, 256, 1000.5, 12345.0, seed) for policy in ("off", long) for seed in SEEDS]
+    table = run_table(cases, "off")
+    assert max(map(len, table.splitlines())) <= WIDTH
+    assert "".join(line[7:].split("  ")[0] for line in table.splitlines()[4:]) == long
+    assert fold_name("static:k=3", 12) == "static:k=3"
+    assert "".join(fold_name(long, 12).split("\n")) == long
+
+
+def test_a_change_known_badly_is_given_in_whole_percents():
+    assert signed(138.31, (102.8, 173.8)) == "+138% ±36"
+    assert signed(45.02, (44.3, 45.7)) == "+45.0% ±0.7"
+    assert signed(145.02) == "+145.0%"

@@ -29,7 +29,9 @@ _PAD_PX = 9.0
 _CLOSE_PX = 16.0
 #: Where a label may sit: direction from its line, nearest first choice.
 _SIDES = np.array([[1, 1], [1, 0], [-1, 1], [0, 1], [1, -1], [0, -1], [-1, 0], [-1, -1]], dtype=np.float64)
-
+#: The gaps between place and name in pixels [O, 2]: those of the nearest ring first.
+_OFFSETS = np.concatenate([_SIDES * gap for gap in (_PAD_PX, 30.0, 55.0, 85.0)])
+_OFFSET_COST = 0.01 * np.arange(len(_OFFSETS)) + np.repeat([0.0, 3.0, 5.0, 8.0], len(_SIDES))
 
 #: Left, bottom, right, top in pixels.
 Box = tuple[float, float, float, float]
@@ -49,25 +51,26 @@ def overlap(a: Box, b: Box) -> bool:
 def place_labels(
     axes: Axes,
     labels: Sequence[Label],
-    size: float = 11.0,
-    taken: Sequence[Box] = (),
+    obstacles: Sequence[FloatArray] = (),
     uprights: Sequence[float] = (),
+    size: float = 11.0,
 ) -> None:
     """Write every label beside its line, where it hides no line and no other label.
 
-    Greedy: candidates are places along the own line, on eight sides; a candidate costs what it would
-    cover. The axes' limits must be final.
+    Greedy: candidates are places along the own line, on eight sides, near and far; a candidate costs
+    what it would cover. A thin line joins a name to its line from afar. The axes' limits must be final.
 
     Args:
         axes: where the lines are drawn already.
         labels: names with their lines.
-        size: of the font.
-        taken: boxes to keep clear of.
+        obstacles: other polylines in data coordinates, each [P, 2], to keep clear of.
         uprights: x of vertical lines to keep clear of.
+        size: of the font.
     """
     lines = [_dense(axes.transData.transform(label.xy)) for label in labels]
-    upright = [_dense(_upright(axes, x)) for x in uprights]
-    used = np.array(taken, dtype=np.float64).reshape(-1, 4)
+    ink = [_dense(axes.transData.transform(xy)) for xy in obstacles]
+    thin = [_dense(_upright(axes, x)) for x in uprights]
+    used = np.zeros((0, 4))
     frame = np.array(axes.bbox.extents)
     for i, label in enumerate(labels):
         text = _write(axes, label, size)
@@ -75,17 +78,30 @@ def place_labels(
         places = lines[i][::3]
         boxes = _candidates(places, right - left, top - bottom)
         others = np.concatenate([np.zeros((0, 2)), *(line for j, line in enumerate(lines) if j != i)])
+        sides = len(_OFFSETS)
         cost = (
-            4.0 * _covered(boxes, others)
-            + 2.0 * _covered(boxes, np.concatenate([lines[i], *upright]))
+            4.0 * _covered(boxes, np.concatenate([others, *ink]))
+            + 2.0 * _covered(boxes, np.concatenate([lines[i], *thin]))
             + 1e4 * _overlaps(boxes, used)
             + 1e4 * _outside(boxes, frame)
-            + 1.5 * np.repeat(_near(places, others), len(_SIDES))
-            + 0.01 * np.tile(np.arange(len(_SIDES)), len(places))
+            + 1.5 * np.repeat(_near(places, others), sides)
+            + np.tile(_OFFSET_COST, len(places))
         )
-        best = boxes[int(np.argmin(cost))]
-        used = np.vstack([used, best])
-        text.set_position(tuple(axes.transData.inverted().transform(best[:2])))
+        best = int(np.argmin(cost))
+        used = np.vstack([used, boxes[best]])
+        text.set_position(tuple(axes.transData.inverted().transform(boxes[best][:2])))
+        if best % sides >= len(_SIDES):
+            _join(axes, label, places[best // sides], boxes[best])
+
+
+def _join(axes: Axes, label: Label, place: FloatArray, box: FloatArray) -> None:
+    """Draw a thin line from a name that stands afar to the place on its line."""
+    # In data coordinates: pixels of this canvas are not those of the saved picture.
+    ends = axes.transData.inverted().transform([place, np.clip(place, box[:2], box[2:])])
+    axes.annotate(
+        "", ends[0], xytext=ends[1], arrowprops={"arrowstyle": "-", "color": label.colour, "lw": 0.8,
+        "shrinkA": 0, "shrinkB": 2},
+    )  # fmt: skip
 
 
 def _upright(axes: Axes, x: float) -> FloatArray:
@@ -119,9 +135,9 @@ def _near(places: FloatArray, others: FloatArray) -> FloatArray:
 
 
 def _candidates(places: FloatArray, width: float, height: float) -> FloatArray:
-    """Return boxes [8 places, 4] (left, bottom, right, top), eight around every place."""
-    centres = (places[:, None, :] + _SIDES * (np.array([width, height]) / 2 + _PAD_PX)).reshape(-1, 2)
+    """Return boxes [offsets x places, 4] (left, bottom, right, top), those around one place together."""
     half = np.array([width, height]) / 2
+    centres = (places[:, None, :] + np.sign(_OFFSETS) * half + _OFFSETS).reshape(-1, 2)
     return np.hstack([centres - half, centres + half])
 
 

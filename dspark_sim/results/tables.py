@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,10 +15,14 @@ WIDTH = 100  # columns of text; what a terminal and a mail still show unbroken
 NONE = "-"
 _GAP = 2  # columns between two cells
 _LEAST_LAST = 24  # columns that the last cell of a row keeps
+NAMES = ("policy", "drafter")  # columns of names, which may be long
+_LEAST_NAME = 12  # columns that a name keeps
 
 
 def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int = WIDTH) -> str:
-    """Return ``rows`` as a table of plain text within ``width`` columns; only the last column folds for it.
+    """Return ``rows`` as a table of plain text within ``width`` columns.
+
+    The last column folds for it, and names of policies and drafters at their own punctuation.
 
     Args:
         columns: header -> alignment, "<" or ">". A newline in a header breaks it (name over unit).
@@ -29,8 +34,9 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
     from rich.table import Table
     from rich.text import Text
 
+    rows = _fold_names(columns, rows, width)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
-    *firm, last = columns
+    last = list(columns)[-1]
     for header, align in columns.items():
         table.add_column(
             Text(header),
@@ -41,11 +47,40 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
         )
     for row in rows:
         table.add_row(*(Text(row[header]) for header in columns))
-    needed = sum(_widest(header, rows) + _GAP for header in firm) + min(_LEAST_LAST, _widest(last, rows))
-    console = Console(width=max(width, needed + _GAP), color_system=None, highlight=False)
+    needed = _needed(columns, rows)
+    console = Console(width=max(width, needed), color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _needed(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> int:
+    """Return the fewest columns of text that the table takes."""
+    *firm, last = columns
+    return sum(_widest(header, rows) + _GAP for header in firm) + min(_LEAST_LAST, _widest(last, rows))
+
+
+def _fold_names(
+    columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int
+) -> list[Mapping[str, str]]:
+    """Return ``rows`` with long names broken over lines, as far as ``width`` asks for it."""
+    folded: list[Mapping[str, str]] = list(rows)
+    for header in (name for name in NAMES if name in columns):
+        over = _needed(columns, folded) - width
+        if over > 0:
+            room = max(_LEAST_NAME, _widest(header, folded) - over)
+            folded = [{**row, header: fold_name(row[header], room)} for row in folded]
+    return folded
+
+
+def fold_name(name: str, width: int) -> str:
+    """Return a spec broken after its punctuation into lines of at most ``width``, longer words whole."""
+    lines = [""]
+    for part in re.findall(r"[^,:/=]*[,:/=]+|[^,:/=]+", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _widest(header: str, rows: Sequence[Mapping[str, str]]) -> int:
@@ -65,11 +100,15 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 def signed(value: float | None, bounds: Sequence[float] | None = None) -> str:
-    """Return a change in percent with its sign, and the half width of its interval where there is one."""
+    """Return a change in percent with its sign, and the half width of its interval where there is one.
+
+    A large change, or one known badly, is given in whole percents beside its interval.
+    """
     if value is None or math.isnan(value):
         return NONE
-    half = "" if bounds is None else f" ±{(bounds[1] - bounds[0]) / 2:.1f}"
-    return f"{value:+.1f}%{half}"
+    half = None if bounds is None else (bounds[1] - bounds[0]) / 2
+    digits = 0 if half is not None and (abs(value) >= 100 or half >= 10) else 1
+    return f"{value:+.{digits}f}%" + ("" if half is None else f" ±{half:.{digits}f}")
 
 
 def spread(interval: Interval, digits: int = 0) -> str:

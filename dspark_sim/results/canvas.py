@@ -1,0 +1,107 @@
+"""What all pictures of a run share: style, canvas, title, footer, names, honest axes, files.
+
+Deterministic: the same points give the same bytes of PNG and SVG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dspark_sim.files import atomic_path
+from dspark_sim.results.curves import Arm, Key
+from dspark_sim.results.metrics import Point
+from dspark_sim.results.notes import footer
+from dspark_sim.results.style import DASHES, SYNTHETIC_RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STYLE = Path(__file__).with_name("dspark.mplstyle")
+FORMATS = ("png", "svg")
+USER_AXIS = "speed of each user [tok/s/user]"
+GPU_AXIS = "throughput [tok/s/GPU]"
+BUDGET_AXIS = "budget [tok/round]"
+LOAD_AXIS = "concurrency [users]"
+LEFT, RIGHT = 0.1, 0.985  # of the axes, as shares of the width
+_NAME_SHARE = 0.0095  # of the width, per character of a name beside the axes
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the one style, whatever the user's own settings are."""
+    import matplotlib as mpl
+
+    found = mpl.rc_params_from_file(STYLE, use_default_template=True)
+    # Figures choose their own canvas; touching the backend would import pyplot, half a second.
+    with mpl.rc_context({key: found[key] for key in found if not key.startswith("backend")}):
+        yield
+
+
+def new_figure(rows: int, columns: int, **more: Any) -> tuple[Figure, Any]:
+    """Return a figure with its axes; ``more`` goes to ``Figure.subplots``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(left=LEFT, right=RIGHT, bottom=0.135, top=0.88, hspace=0.1, wspace=0.06)
+    return figure, figure.subplots(rows, columns, **more)
+
+
+def sign(figure: Figure, about: dict[str, Any], title: str, subtitle: str = "") -> None:
+    """Write title and footer at the figure's edges, and say loudly that a trace is synthetic."""
+    figure.text(0.012, 0.978, title, fontsize=15, fontweight="bold", va="top")
+    figure.text(0.012, 0.93, subtitle, fontsize=9, color="#777777", va="top")
+    figure.text(0.012, 0.014, footer(about), fontsize=8.5, color="#777777")
+    if about["trace"]["synthetic"]:
+        figure.text(
+            0.988, 0.98, "SYNTHETIC TRACE", fontsize=11, fontweight="bold", color="white", ha="right",
+            va="top", bbox={"boxstyle": "square,pad=0.4", "facecolor": SYNTHETIC_RED, "edgecolor": "none"},
+        )  # fmt: skip
+
+
+def name(key: Key, found: Mapping[Key, Arm]) -> str:
+    """Return what a curve is called: the drafter is named only where there are several."""
+    return f"{key[1]} ({key[0]})" if len({drafter for drafter, _ in found}) > 1 else key[1]
+
+
+def name_margin(found: Mapping[Key, Arm]) -> float:
+    """Return the share of the width that names beside the axes take, leader lines included."""
+    return 0.03 + _NAME_SHARE * max(len(name(key, found)) for key in found)
+
+
+def dash(key: Key, found: Mapping[Key, Arm]) -> Any:
+    """Return the line style of a curve: one per drafter."""
+    drafters = list(dict.fromkeys(drafter for drafter, _ in found))
+    return DASHES[drafters.index(key[0]) % len(DASHES)]
+
+
+def height(axes: Axes, values: Any) -> None:
+    """From zero, because lengths are compared, to a little above the highest value."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    axes.set_ylim(0, 1.12 * float(np.max(values)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def one_load(points: Sequence[Point]) -> str:
+    """Return `` at N users`` where all points are at one load."""
+    loads = {p["concurrency"] for p in points}
+    return f" at {min(loads)} user{'s' if min(loads) > 1 else ''}" if len(loads) == 1 else ""
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``figure`` as PNG and SVG into ``folder``; return the paths."""
+    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
+    with styled():
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else {}
+            with atomic_path(path) as temporary:
+                figure.savefig(temporary, metadata=metadata)
+    return paths
