@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "synth": "dspark_sim.cli.synth:synth",
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "hw": "dspark_sim.cli.hw:app",
+    "validate": "dspark_sim.cli.validate:validate",
     "generate": "dspark_sim.cli.generate:generate",
     "train": "dspark_sim.cli.train:train",
     "record": "dspark_sim.cli.record:record",

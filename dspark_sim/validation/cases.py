@@ -19,6 +19,9 @@ CASES: dict[str, str] = {
 }
 
 
+Role = Literal["fitted", "predicted"]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One number on both sides. ``role``: fitted on, or predicted; ``bounds``: interval of the simulated.
@@ -30,7 +33,7 @@ class Row:
     measured: float | None
     simulated: float
     unit: str
-    role: Literal["fitted", "predicted"]
+    role: Role
     bounds: tuple[float, float] | None = None
     points: bool = False
 
@@ -45,16 +48,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One tolerance: passes if ``value`` <= ``limit``."""
+    """One tolerance: passes if ``value`` <= ``limit``, or >= it if ``at_least``."""
 
     what: str
     value: float
     limit: float
+    at_least: bool = False
 
     @property
     def passed(self) -> bool:
         """Whether the tolerance holds."""
-        return self.value <= self.limit
+        return bool(self.value >= self.limit if self.at_least else self.value <= self.limit)
+
+    @property
+    def rule(self) -> str:
+        """The tolerance in words."""
+        return f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class CaseResult:
             **self.extra,
             "rows": [_row(row) for row in self.rows],
             "checks": [
-                {"what": c.what, "value": c.value, "limit": c.limit, "passed": c.passed} for c in self.checks
+                {"what": c.what, "value": c.value, "rule": c.rule, "passed": c.passed} for c in self.checks
             ],
             "notes": list(self.notes),
         }

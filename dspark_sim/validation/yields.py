@@ -35,6 +35,15 @@ def shifted_accepted_len(accepted_len: Sequence[float], shift: FloatArray) -> Fl
     return np.asarray(1 + np.cumprod(sigmoid(base + np.asarray(shift)[..., None]), axis=-1).sum(axis=-1))
 
 
+def shifted_to(conditional: Sequence[float], accepted_len: float) -> tuple[float, ...]:
+    """Return ``conditional`` with its logits shifted so that the accepted length is ``accepted_len``."""
+    from scipy.optimize import brentq
+
+    base = logit(np.array(conditional))
+    shift = brentq(lambda s: 1 + np.cumprod(sigmoid(base + s)).sum() - accepted_len, -4, 4)
+    return tuple(sigmoid(base + shift).tolist())
+
+
 def law_trace(drafters: Sequence[SynthDrafter], target: str, spread: float = 1.0, anchors: int = 0) -> Trace:
     """Return a synthetic trace of long texts after ``drafters``; ``spread`` scales the visible spreads.
 
@@ -49,7 +58,7 @@ def law_trace(drafters: Sequence[SynthDrafter], target: str, spread: float = 1.0
         target=target,
         made="published accepted lengths, spreads after figure 6 of arXiv 2607.05147",
         requests=max(60, anchors // 1000),
-        output_tokens=1000.0 if anchors else 400.0,
+        output_tokens=1000.0 if anchors else 250.0,
         spread_requests=spread * _SPREAD.spread_requests,
         spread_rounds=spread * _SPREAD.spread_rounds,
         spread_positions=spread * _SPREAD.spread_positions,
