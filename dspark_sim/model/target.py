@@ -59,6 +59,32 @@ class TargetOutput:
     taps_RTmd: Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the tokens of one pass stand in their batch and in the cache.
+
+    Attributes:
+        row_N, col_N: places of the N packed tokens in [R, T].
+        shape_RT: R and T.
+        whole: whether every place of [R, T] is taken.
+        rope: rotary tables of the packed tokens.
+        mask_RTL: what each token may see.
+        read_rows: cache rows.
+        where: cache row and position of each packed token.
+        length: cache positions that are read.
+    """
+
+    row_N: Tensor
+    col_N: Tensor
+    shape_RT: tuple[int, int]
+    whole: bool
+    rope: tuple[Tensor, Tensor]
+    mask_RTL: Tensor
+    read_rows: Tensor | slice
+    where: tuple[Tensor, Tensor]
+    length: int
+
+
 class Target(nn.Module):
     """Causal language model, inference only.
 
@@ -122,7 +148,13 @@ class Target(nn.Module):
         Raises:
             InputError: a position does not fit the cache.
         """
-        valid = torch.ones_like(ids_RT, dtype=torch.bool) if valid_RT is None else valid_RT
+        return self.run(ids_RT, self.place(positions_RT, cache, rows_R, valid_RT), cache, taps)
+
+    def place(
+        self, positions_RT: Tensor, cache: KVCache, rows_R: Tensor, valid_RT: Tensor | None = None
+    ) -> Placement:
+        """Work out where tokens stand; arguments and errors as in ``forward``. The host reads them here."""
+        valid = torch.ones_like(positions_RT, dtype=torch.bool) if valid_RT is None else valid_RT
         row_N, col_N = valid.nonzero(as_tuple=True)
         position_N = positions_RT[row_N, col_N]
         length = int(position_N.max()) + 1
@@ -130,25 +162,38 @@ class Target(nn.Module):
             raise InputError(
                 f"target cache: position {length - 1} does not fit a capacity of {cache.capacity}"
             )
-        whole = valid_RT is None or bool(valid.all())
-        shape_RT = tuple(ids_RT.shape)
-        rope = rope_tables(position_N, self.config.block)
-        mask_RTL = torch.arange(length, device=self.device) <= positions_RT[..., None]
-        read_rows, where = as_rows(rows_R), (rows_R[row_N], position_N)
+        return Placement(
+            row_N=row_N,
+            col_N=col_N,
+            shape_RT=(positions_RT.shape[0], positions_RT.shape[1]),
+            whole=valid_RT is None or bool(valid.all()),
+            rope=rope_tables(position_N, self.config.block),
+            mask_RTL=torch.arange(length, device=self.device) <= positions_RT[..., None],
+            read_rows=as_rows(rows_R),
+            where=(rows_R[row_N], position_N),
+            length=length,
+        )
+
+    @torch.no_grad()
+    def run(
+        self, ids_RT: Tensor, at: Placement, cache: KVCache, taps: Sequence[int] | None = None
+    ) -> TargetOutput:
+        """Run ``ids_RT`` where they were placed; the host waits for nothing, so a graph can capture it."""
+        row_N, col_N = at.row_N, at.col_N
         x_Nd = self.embed[ids_RT[row_N, col_N]]
         wanted = list(taps or ())
         kept = [x_Nd] if -1 in wanted else []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
-            q, k, v = layer.attn.project(layer.attn_norm(x_Nd), rope)
-            cache.write(index, where, k, v)
-            q_RTHD = q.view(*shape_RT, *q.shape[1:]) if whole else _pad(q, shape_RT, row_N, col_N)
-            out_RTd = attend(q_RTHD, *cache.read(index, read_rows, length), mask_RTL)
+            q, k, v = layer.attn.project(layer.attn_norm(x_Nd), at.rope)
+            cache.write(index, at.where, k, v)
+            q_RTHD = q.view(*at.shape_RT, *q.shape[1:]) if at.whole else _pad(q, at.shape_RT, row_N, col_N)
+            out_RTd = attend(q_RTHD, *cache.read(index, at.read_rows, at.length), at.mask_RTL)
             x_Nd = layer.finish(x_Nd, out_RTd[row_N, col_N])
             if index in wanted:
                 kept.append(x_Nd)
-        hidden = _pad(self.norm(x_Nd), shape_RT, row_N, col_N)
-        tapped = _pad(torch.stack(kept, 1), shape_RT, row_N, col_N) if taps else None
+        hidden = _pad(self.norm(x_Nd), at.shape_RT, row_N, col_N)
+        tapped = _pad(torch.stack(kept, 1), at.shape_RT, row_N, col_N) if taps else None
         return TargetOutput(hidden, tapped)
 
     def logits(self, hidden: Tensor) -> Tensor:
