@@ -144,7 +144,8 @@ def profile():
 
 def live_law(head: str, policy: str, profile, temperature: float, top_p: float = 1.0):
     """Chi-square of the texts that live speculative decoding emits, and the spread of its verify lengths."""
-    target, drafter = tiny_pair(2, vocab=6, gamma=3, draft_vocab=4, head=head)
+    kind = {"head": "none", "serial": True} if head == "serial" else {"head": head}
+    target, drafter = tiny_pair(2, vocab=6, gamma=3, draft_vocab=4, **kind)
     sampling = {"temperature": temperature, "top_p": top_p}
     settings = LiveSettings(parse_policy(policy), profile, 400, max_new_tokens=LENGTH, seed=3, **sampling)
     decoder = LiveDecoder(target, drafter, settings, max_prompt_tokens=5)
@@ -153,7 +154,7 @@ def live_law(head: str, policy: str, profile, temperature: float, top_p: float =
     return fit(cells(texts, 6), exact_law(target, PROMPT, LENGTH, temperature, top_p)), log.verify_len_M
 
 
-@pytest.mark.parametrize("head", ["none", "vanilla", "gated", "rnn"])
+@pytest.mark.parametrize("head", ["none", "vanilla", "gated", "rnn", "serial"])
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
 def test_every_drafter_is_lossless_live(head, temperature, profile):
     (p_value, z, _), _ = live_law(head, "full", profile, temperature)

@@ -11,7 +11,7 @@ from tiny_pair import end_on, tiny_prompts, tiny_texts
 
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.model.drafter import Drafter
-from dspark_sim.model.drafting import BlockStep, draft_freely
+from dspark_sim.model.drafting import BlockStep, ParallelBackbone, cached, draft_freely
 from dspark_sim.model.record import DrafterRecord, Recorder, request_id
 from dspark_sim.model.record_store import RecordingFolder, build_trace
 from dspark_sim.model.tiny import tiny_pair
@@ -75,27 +75,31 @@ def test_acceptance_happens_at_its_analytic_rate(texts, records):
     assert abs(hit.mean() - rate.mean()) < 4 * error
 
 
-def test_teacher_forced_free_blocks_equal_live_drafting(pair, texts, records):
+@pytest.mark.parametrize("kind", ["none", "vanilla", "rnn", "serial"])
+def test_teacher_forced_free_blocks_equal_live_drafting(kind):
     """Drafting step by step, with caches as in live decoding, gives the recorder's free confidences."""
-    target, drafter = pair
-    for text, record in list(zip(texts, records, strict=True))[:6]:
-        count, start = text.response_len, text.prompt_len
+    head = {"serial": "none"}.get(kind, kind)
+    target, drafter = tiny_pair(
+        3, vocab=VOCAB, gamma=GAMMA, draft_vocab=10, head=head, serial=kind == "serial"
+    )
+    recorder = Recorder(target, {"d": drafter}, temperature=1.0, seed=SEED)
+    taps, row = list(drafter.config.target_layer_ids), torch.zeros(1, dtype=torch.long)
+    for text in tiny_texts(target, tiny_prompts(3, VOCAB), samples=1, max_new=12, temperature=1.0):
+        record = recorder.record(text)["d"]
+        count, start, fed = text.response_len, text.prompt_len, 0
         ids = torch.from_numpy(text.ids.astype(np.int64))
         cache, context = target.new_cache(1, len(ids)), drafter.new_cache(1, len(ids) + GAMMA)
         uniform = stream(SEED, "record", request_id(text)).random((count, GAMMA, 3), dtype=np.float32)
-        row, fed = torch.zeros(1, dtype=torch.long), 0
         for i in range(count):
             positions = torch.arange(fed, start + i)[None]
             if positions.numel():
-                taps = list(drafter.config.target_layer_ids)
                 out = target(ids[None, fed : start + i], positions, cache, row, taps)
                 drafter.extend_context(out.taps_RTmd, positions, context, row)
                 fed = start + i
             anchor = ids[start + i][None]
-            hidden = drafter.block_hidden(anchor, torch.tensor([start + i]), context, row)
-            block = draft_freely(
-                drafter, hidden, anchor, torch.from_numpy(uniform[i, :, 2])[None], temperature=1.0, top_p=1.0
-            )
+            backbone = cached(drafter, anchor, torch.tensor([start + i]), context, row)
+            step = BlockStep(drafter, backbone, 1.0, 1.0)
+            block = draft_freely(step, anchor, torch.from_numpy(uniform[i, :, 2])[None])
             live = block.confidence_logit_RG[0].numpy()
             np.testing.assert_allclose(record.confidence_logit_free_NG[i], live, rtol=2e-3, atol=2e-3)
 
@@ -218,10 +222,11 @@ def test_both_copies_of_a_block_keep_their_own_state(head):
     ended = TextAhead(
         torch.full((50, GAMMA), PAST_END), torch.zeros(50, GAMMA), torch.zeros(50).long(), torch.zeros(1, 10)
     )
-    step = BlockStep(drafter, hidden, 1.0, 1.0)
+    step = BlockStep(drafter, ParallelBackbone(drafter, hidden), 1.0, 1.0)
     blocks = draft_blocks(step, anchor, ended, drafter.draft_ids, uniform)
     assert blocks.accepted_N.sum() == 0
     for tokens, column in ((blocks.coupled_NG, 1), (blocks.free_NG, 2)):
-        alone = draft_freely(drafter, hidden, anchor, uniform[..., column], temperature=1.0, top_p=1.0)
+        fresh = BlockStep(drafter, ParallelBackbone(drafter, hidden), 1.0, 1.0)
+        alone = draft_freely(fresh, anchor, uniform[..., column])
         assert torch.equal(tokens, drafter.to_full(alone.index_RG))
     assert not torch.equal(blocks.coupled_NG, blocks.free_NG)

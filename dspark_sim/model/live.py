@@ -22,7 +22,7 @@ from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.model.drafter import Drafter
-from dspark_sim.model.drafting import DraftBlock, draft_freely
+from dspark_sim.model.drafting import BlockStep, DraftBlock, cached, draft_freely
 from dspark_sim.model.prompts import TokenPrompt
 from dspark_sim.model.sampling import draw, probabilities
 from dspark_sim.model.target import Target
@@ -177,11 +177,9 @@ class LiveDecoder:
             torch.tensor([r.slot for r in self._running]),
             torch.from_numpy(np.stack([r.uniforms.random(size, np.float32) for r in self._running])),
         )
-        hidden = self.drafter.block_hidden(step.anchor_R, step.position_R, self._context, step.row_R)
-        block = draft_freely(
-            self.drafter, hidden, step.anchor_R, step.uniform_RU[:, self.gamma + 1 :],
-            temperature=self.settings.temperature, top_p=self.settings.top_p,
-        )  # fmt: skip
+        backbone = cached(self.drafter, step.anchor_R, step.position_R, self._context, step.row_R)
+        drafting = BlockStep(self.drafter, backbone, self.settings.temperature, self.settings.top_p)
+        block = draft_freely(drafting, step.anchor_R, step.uniform_RU[:, self.gamma + 1 :])
         logit_RG = self._logits(block)
         length_R = self._decide(logit_RG)
         done = self._verify(step, block, torch.from_numpy(length_R))

@@ -19,7 +19,7 @@ from torch import Tensor
 from dspark_sim.errors import InputError
 from dspark_sim.model.corpus import Text
 from dspark_sim.model.drafter import Drafter
-from dspark_sim.model.drafting import BlockStep, confidence_logits
+from dspark_sim.model.drafting import BlockStep, teacher_forced
 from dspark_sim.model.sampling import probabilities
 from dspark_sim.model.target import Target
 from dspark_sim.model.verify import PAST_END, Blocks, TextAhead, draft_blocks
@@ -141,11 +141,11 @@ class Recorder:
         parts = []
         for anchors in torch.split(torch.arange(count, device=drafter.device), self.anchors_at_once):
             ahead = look_ahead(ids[text.prompt_len :], seen.p_TV, p_TW, drafter, anchors)
-            hidden = drafter.block_hidden_at(text.prompt_len + anchors, ids, context)
-            step = BlockStep(drafter, hidden, self.temperature, self.top_p)
-            anchor_ids = ids[text.prompt_len + anchors]
-            blocks = draft_blocks(step, anchor_ids, ahead, drafter.draft_ids, uniform_NG3[anchors])
-            parts.append(_to_numpy(drafter, hidden, anchor_ids, blocks))
+            places = text.prompt_len + anchors
+            backbone = teacher_forced(drafter, places, ids, context)
+            step = BlockStep(drafter, backbone, self.temperature, self.top_p)
+            blocks = draft_blocks(step, ids[places], ahead, drafter.draft_ids, uniform_NG3[anchors])
+            parts.append(_to_numpy(step, blocks))
         return _concatenate(parts)
 
 
@@ -175,13 +175,10 @@ def look_ahead(
     return TextAhead(index, p_of_text, anchors_N, p_TW)
 
 
-def _to_numpy(drafter: Drafter, hidden_NGd: Tensor, anchor_N: Tensor, blocks: Blocks) -> DrafterRecord:
+def _to_numpy(step: BlockStep, blocks: Blocks) -> DrafterRecord:
     coupled, free = (
         None if logits is None else logits.half().cpu().numpy()
-        for logits in (
-            confidence_logits(drafter, hidden_NGd, anchor_N, tokens)
-            for tokens in (blocks.coupled_NG, blocks.free_NG)
-        )
+        for logits in (step.confidence_logits(copy) for copy in (0, 1))
     )
     # Rounding may carry a sum of minima a hair above 1.
     rate = blocks.accept_rate_NG.clamp(0, 1).half().cpu().numpy()
