@@ -134,7 +134,7 @@ class Reference:
 
     def __init__(
         self, trace, profile, policy, *, concurrency, output_tokens, seed, believed=None, requests=None,
-        max_output_tokens=None, warmup_fraction=0.1,
+        max_output_tokens=None, warmup_fraction=None,
     ) -> None:  # fmt: skip
         drafter = trace.drafter(None)
         self.texts = Texts(trace, drafter, max_output_tokens)
@@ -150,7 +150,12 @@ class Reference:
         self.finite = requests
         self.seed = seed
         self.wanted = None if requests else output_tokens
-        self.warmup = 0 if requests else warmup_fraction * output_tokens
+        if requests:
+            self.warmup = 0
+        elif warmup_fraction is None:
+            self.warmup = self.slots * max(n - 1 for n in self.texts.length)
+        else:
+            self.warmup = warmup_fraction * output_tokens
         self.source = self.draw()
         self.running: list[Request | None] = [None] * self.slots
         self.waiting: deque[Request] = deque()

@@ -64,10 +64,12 @@ def assert_equal(run, records):
     max_num_seqs=st.none() | st.integers(1, 5),
     max_output_tokens=st.none() | st.integers(2, 6),
     other_belief=st.booleans(),
+    warmup_fraction=st.sampled_from([None, 0.0, 0.3]),
 )
 def test_engine_equals_reference(
-    spec, seed, concurrency, gamma, ties, requests, max_num_seqs, max_output_tokens, other_belief
-):
+    spec, seed, concurrency, gamma, ties, requests, max_num_seqs, max_output_tokens, other_belief,
+    warmup_fraction,
+):  # fmt: skip
     world = {
         "trace": random_trace(seed, gamma=gamma, ties=ties),
         "profile": random_profile(seed, max_num_seqs),
@@ -78,6 +80,7 @@ def test_engine_equals_reference(
         "believed": random_profile(seed + 1) if other_belief else None,
         "requests": requests,
         "max_output_tokens": max_output_tokens,
+        "warmup_fraction": warmup_fraction,
     }
     assert_equal(simulate(**world, check=True), Reference(**world).run())
 

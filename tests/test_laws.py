@@ -177,6 +177,23 @@ def test_starts_in_mid_text_follow_the_stationary_law():
     assert ((counts[decode] - expected) ** 2 / expected).sum() < 31.3  # chi-square, 11 df, p = .001
 
 
+def test_the_window_is_stationary_whatever_its_length():
+    """Half of the texts go fast, half slowly. In a loop that has run for long, a text is met by its
+    rounds, not by its tokens: tau is tokens over rounds of the whole trace. A short window agrees."""
+    length, gamma, texts = 60, 3, 40
+    accepted = np.concatenate(
+        [np.minimum(fast * gamma, np.arange(length)[::-1]) for fast in [0, 1] * (texts // 2)]
+    )
+    trace = make_trace([length] * texts, accepted, gamma=gamma)
+    tau = 2 * (length - 1) / ((length - 1) + np.ceil((length - 1) / (gamma + 1)))
+    world = {"policy": parse_policy("full"), "concurrency": 200, "output_tokens": 2_000}
+    runs = [simulate(trace, constant_cost(), **world, seed=seed) for seed in range(10)]
+    measured = [run.steps.committed_tokens.sum() / run.rounds for run in runs]
+    assert abs(np.mean(measured) - tau) < 4 * np.std(measured) / np.sqrt(len(runs))
+    cold = [simulate(trace, constant_cost(), **world, seed=s, warmup_fraction=0) for s in range(3)]
+    assert min(run.steps.committed_tokens.sum() / run.rounds for run in cold) > 1.2 * tau
+
+
 def test_a_stream_is_shuffled_passes():
     stream = RequestStream(5, seed=1, limit=None)
     drawn = np.concatenate([stream.take(3), stream.take(0), stream.take(7), stream.take(5)])

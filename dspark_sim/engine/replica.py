@@ -7,6 +7,7 @@ handful of vector operations on the running requests; Python loops over requests
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from dspark_sim.engine.recorder import Recorder
 from dspark_sim.engine.replay import Replay
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
-from dspark_sim.policies.base import BatchView, Policy
+from dspark_sim.policies.base import BatchView, Decision, Past, Policy
 from dspark_sim.schema import IntArray
 
 
@@ -41,6 +42,7 @@ class Replica:
         self._policy = policy
         self._cost = cost
         self._believed = believed
+        self._captured = tuple(believed.captured)
         self._stream = stream
         self._recorder = recorder
         self.batch = Batch(slots)
@@ -51,6 +53,8 @@ class Replica:
         if replay.lagged_LG is not None:
             self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LG) - 1)
         self._verify_len_R = self._free
+        self._state: Any = None
+        self._past = Past.nothing(slots)
         self._unread = np.full((slots, replay.gamma), np.nan)
         self._unread.flags.writeable = False
 
@@ -77,16 +81,22 @@ class Replica:
     def decide(self) -> float:
         """Draft, let the policy decide, and return the duration of the step [s]."""
         view = self._view()
-        self._verify_len_R = verify_len_R = self._lengths(view)
+        decision = self._policy.decide(view, self._state)
+        self._state = decision.state
+        self._verify_len_R = verify_len_R = self._lengths(decision)
         if self._ring is not None:
             self._ring.push(self.batch.row_R, verify_len_R)
         verified = int(np.add.reduce(verify_len_R))
         self._batch_tokens = view.num_running + verified
-        if self._believed is self._cost:
-            return float(view.step_s_M[verified])
-        draft_s = self._draft_s(self._cost)
+        if self._believed is self._cost and decision.draft_R is None:
+            return float(view.step_s_M[verified + decision.padding])
+        draft_s = self._draft_s(self._cost, decision.draft_R)
         return self._cost.step_s(
-            self._batch_tokens, view.num_running, self.kv_tokens, draft_s, self._policy.synchronous
+            self._batch_tokens + decision.padding,
+            view.num_running,
+            self.kv_tokens,
+            draft_s,
+            self._policy.synchronous,
         )
 
     def commit(self, start_s: float, step_s: float, end_s: float) -> None:
@@ -98,6 +108,7 @@ class Replica:
         committed = int(np.add.reduce(committed_R))
         self.kv_tokens += committed
         self.steps += 1
+        self._past = Past(np.arange(batch.size), self._verify_len_R, accepted_R, step_s)
         finished = (batch.row_R == batch.last_R).nonzero()[0]
         if finished.size:
             self._complete(finished, end_s)
@@ -136,14 +147,31 @@ class Replica:
             running, self.kv_tokens, running * replay.gamma, draft_s, self._policy.synchronous
         )
         step_s_M.flags.writeable = False  # the clock may read it after the rule did
-        return BatchView(survival, confidence, lagged, step_s_M, replay.gamma, self._policy.lag)
+        return BatchView(
+            survival,
+            confidence,
+            lagged,
+            step_s_M,
+            replay.gamma,
+            self._policy.lag,
+            draft_s=self._believed_draft_s,
+            past=self._past,
+            captured=self._captured,
+            kv_tokens=self.kv_tokens,
+        )
 
-    def _draft_s(self, cost: StepCost) -> float:
-        return cost.draft_s(self._replay.draft_kind, self.batch.size, self._replay.draft_tokens)
+    def _draft_s(self, cost: StepCost, draft_R: IntArray | None = None) -> float:
+        kind = self._replay.draft_kind
+        if draft_R is None:
+            return cost.draft_s(kind, self.batch.size, self._replay.draft_tokens)
+        return cost.draft_s(kind, int(np.count_nonzero(draft_R)), int(np.max(draft_R)))
 
-    def _lengths(self, view: BatchView) -> IntArray:
+    def _believed_draft_s(self, requests: int, tokens: int) -> float:
+        return self._believed.drafting_s(self._replay.draft_kind, requests, tokens)
+
+    def _lengths(self, decision: Decision) -> IntArray:
         """Return the policy's answer [R], refused unless it is whole numbers in 0..gamma."""
-        answer = np.asarray(self._policy(view))
+        answer = np.asarray(decision.verify_len_R)
         verify_len_R = answer.astype(np.int64, copy=False)
         fits = answer.shape == (self.batch.size,) and answer.dtype.kind in "iu"
         # Negative lengths are huge as unsigned ones: one reduction looks at both ends.
@@ -152,13 +180,27 @@ class Replica:
                 f"policy {self._policy.label} returned {answer.tolist()}; a rule returns one whole number "
                 f"in 0..{self._replay.gamma} for each of the {self.batch.size} requests of the step"
             )
+        if decision.draft_R is not None or decision.padding:
+            self._check_extras(decision)
         return verify_len_R
+
+    def _check_extras(self, decision: Decision) -> None:
+        draft_R, lengths_R, gamma = decision.draft_R, decision.verify_len_R, self._replay.gamma
+        if draft_R is not None and ((draft_R < lengths_R) | (draft_R > gamma)).any():
+            raise InputError(
+                f"policy {self._policy.label} drafts {draft_R.tolist()} and verifies {lengths_R.tolist()}; "
+                f"it may verify what it drafts, 0..{gamma}"
+            )
+        spare = gamma * self.batch.size - int(np.add.reduce(lengths_R))
+        if not 0 <= decision.padding <= spare:
+            raise InputError(f"policy {self._policy.label} pads by {decision.padding}; it may by 0..{spare}")
 
     def _place(self, slots: IntArray, request: IntArray, row: IntArray, start_s: float) -> None:
         replay = self._replay
         last = replay.last_row_Q[request]
         self.batch.place(slots, request, row, last, start_s=start_s, step=self.steps)
         self.kv_tokens += int(np.add.reduce(replay.kv_base_Q[request] + row))
+        self._past.previous_R[slots] = -1
         if self._ring is not None:
             self._ring.forget(slots)
 
@@ -173,5 +215,6 @@ class Replica:
 
     def _drop(self, slots: IntArray) -> None:
         kept = self.batch.remove(slots)
+        self._past = self._past._replace(previous_R=self._past.previous_R[kept])
         if self._ring is not None:
             self._ring.keep(kept)
