@@ -77,6 +77,11 @@ class StepCost:
             table = self._draft_s[kind, k] = self._draft_table(kind, k)
         return table[num_running]
 
+    def drafting_s(self, kind: DraftKind, num_running: int, k: int) -> float:
+        """Return :meth:`draft_s` with all that a step pays because it drafts [s]."""
+        draft_s = self.draft_s(kind, num_running, k)
+        return draft_s + self._speculating_s if draft_s else 0.0
+
     def step_s(
         self,
         batch_tokens: int,

@@ -1,4 +1,4 @@
-"""The contract of a verification policy, and the registry of them.
+"""The contract of a verification policy: what a rule sees, what it returns, what the engine knows of it.
 
 A policy is a pure function of a :class:`BatchView` to verify lengths [R]. One file, one decorator::
 
@@ -8,6 +8,14 @@ A policy is a pure function of a :class:`BatchView` to verify lengths [R]. One f
 Its keyword-only arguments *are* its options: specs such as ``half:share=0.4`` are checked against
 the signature. ``lag`` is an option of the engine, not of the rule: a rule that reads "lagged" takes
 it in its spec and sees older survivals in ``view.lagged_RG``.
+
+A rule with memory takes its state as a second argument, None in the first step, and returns the new
+one beside its lengths; it never changes the old one::
+
+    @policy("mean", source="an example", reads="none", verdict="lossless")
+    def mean(view: BatchView, state: float | None) -> Decision:
+        smoothed = ...  # of state and view.past
+        return Decision(lengths, state=smoothed)
 """
 
 from __future__ import annotations
@@ -16,7 +24,50 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from dspark_sim.schema import DraftKind, FloatArray, IntArray, Verdict
+
+
+class Past(NamedTuple):
+    """What the last finished step came to, for its P requests. It is history: any rule may read it.
+
+    previous_R: place of each running request in that step's batch, 0..P-1; -1 if it was not there.
+    verify_len_P, accepted_P: draft tokens verified and accepted (bonus excluded, before the cut at the
+        end of a text); each request committed ``accepted + 1``.
+    step_s: true duration of that step [s]; NaN before the first.
+    """
+
+    previous_R: IntArray
+    verify_len_P: IntArray
+    accepted_P: IntArray
+    step_s: float
+
+    @classmethod
+    def nothing(cls, num_running: int) -> Past:
+        """Return the past of a first step."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(np.full(num_running, -1), none, none, np.nan)
+
+    def carried(self, values_P: FloatArray, fresh: float) -> FloatArray:
+        """Return values of the last step's requests for those of this one; ``fresh`` for new ones.
+
+        Args:
+            values_P: one value, or one row of values, a request of the last step.
+            fresh: what a new request starts with.
+        """
+        shape = (len(self.previous_R), *values_P.shape[1:])
+        carried = np.full(shape, fresh)
+        stayed = self.previous_R >= 0
+        carried[stayed] = values_P[self.previous_R[stayed]]
+        return carried
+
+
+_NO_PAST = Past.nothing(0)
+
+
+def _costs_nothing(requests: int, tokens: int) -> float:
+    return 0.0
 
 
 class BatchView(NamedTuple):
@@ -32,9 +83,16 @@ class BatchView(NamedTuple):
         there is none (new requests). Equal to ``survival_RG`` at lag 0.
     step_s_M: believed duration [s] of this step if m draft tokens are verified in all, m = 0..R*G:
         index m, B = R + m batch tokens. Everything the planner believes it pays is in it (verify at
-        padded B, draft at R, attention, host). May rise and fall with m.
+        padded B, draft of whole blocks at R, attention, host). May rise and fall with m.
     gamma: draft tokens in a block.
     lag: engine steps between the block behind ``lagged_RG`` and now.
+    draft_s: (requests, tokens each) -> believed duration [s] of drafting that; the part of ``step_s_M``
+        is ``draft_s(R, gamma)``. 0.0 for nothing.
+    past: what the last step came to; left out: this is the first.
+    captured: believed capture sizes [tokens], ascending; empty: none, a step runs the tokens it has.
+    kv_tokens: KV cache held by the running requests [tokens].
+    prefill_tokens: prompt tokens mixed into this step [tokens]; in ``step_s_M`` already.
+    num_waiting: requests that wait for a slot.
     """
 
     survival_RG: FloatArray
@@ -43,6 +101,12 @@ class BatchView(NamedTuple):
     step_s_M: FloatArray
     gamma: int
     lag: int
+    draft_s: Callable[[int, int], float] = _costs_nothing
+    past: Past = _NO_PAST
+    captured: tuple[int, ...] = ()
+    kv_tokens: int = 0
+    prefill_tokens: int = 0
+    num_waiting: int = 0
 
     @property
     def num_running(self) -> int:
@@ -50,12 +114,33 @@ class BatchView(NamedTuple):
         return int(self.survival_RG.shape[0])
 
 
-Rule = Callable[..., IntArray]
+class Decision(NamedTuple):
+    """What a rule may answer instead of bare lengths.
+
+    verify_len_R: draft tokens of each request to verify, 0..gamma.
+    state: the rule's memory, handed back in the next step.
+    draft_R: draft tokens of each request to draft, decided *before* anything is drafted, so without a
+        look at this step's confidences; at least ``verify_len_R``. The step pays for the requests that
+        draft, at the longest of their blocks. None: whole blocks of all.
+    padding: dummy tokens that the step runs beside the verified ones.
+    """
+
+    verify_len_R: IntArray
+    state: Any = None
+    draft_R: IntArray | None = None
+    padding: int = 0
+
+
+Rule = Callable[..., IntArray | Decision]
 
 #: What decides the *sum* of the verify lengths: nothing random ("none": known before the step),
 #: the current confidences ("current": the host must wait for them, so lag 0 pays the pipeline
 #: bubble), or the lagged ones ("lagged": no bubble unless lag is 0).
 Reads = Literal["none", "current", "lagged"]
+
+#: What a rule was checked against: the paper's formula, an engine's code as publicly described, a
+#: project's own page, an abstract alone, or nothing (it is ours).
+Basis = Literal["paper", "engine", "page", "abstract", "own"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +154,8 @@ class PolicyInfo:
     verdict: (lag) -> verdict at temperature > 0, argued in the rule's docstring, audited in tests.
     options: name -> default, ``inspect.Parameter.empty`` where the spec must give a value.
     example: a spec of the rule that is valid.
+    basis: what the rule was checked against.
+    stateful: whether it takes a state.
     """
 
     name: str
@@ -81,6 +168,8 @@ class PolicyInfo:
     verdict: Callable[[int], Verdict]
     options: Mapping[str, Any]
     example: str
+    basis: Basis = "own"
+    stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +186,16 @@ class Policy:
     lag: int
 
     def __call__(self, view: BatchView) -> IntArray:
-        """Return verify_len [R], integers in 0..gamma."""
-        return self.info.rule(view, **self.options)
+        """Return verify_len [R], integers in 0..gamma, of a first step."""
+        return self.decide(view).verify_len_R
+
+    def decide(self, view: BatchView, state: Any = None) -> Decision:
+        """Return the rule's decision; ``state`` is that of the last decision, None at first."""
+        if view.past is _NO_PAST:
+            view = view._replace(past=Past.nothing(view.num_running))
+        memory = (state,) if self.info.stateful else ()
+        answer = self.info.rule(view, *memory, **self.options)
+        return answer if isinstance(answer, Decision) else Decision(answer)
 
     @property
     def verdict(self) -> Verdict:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from dspark_sim.errors import InputError, did_you_mean
-from dspark_sim.policies.base import Policy, PolicyInfo, Reads, Rule
+from dspark_sim.policies.base import Basis, Policy, PolicyInfo, Reads, Rule
 from dspark_sim.schema import DraftKind, Verdict
 from dspark_sim.specs import bind, choose, options
 
@@ -39,6 +39,7 @@ def policy(
     example: str | None = None,
     draft_kind: DraftKind | None = None,
     default_lag: int = 0,
+    basis: Basis = "own",
 ) -> Callable[[Rule], Rule]:
     """Declare a rule, and return the function itself (callable and testable by its own name).
 
@@ -51,6 +52,7 @@ def policy(
         example: a valid spec; needed where an option has no default.
         draft_kind: what a step drafts; None: the block of the trace's drafter.
         default_lag: engine steps of lag where the spec gives none.
+        basis: what the rule was checked against.
     """
 
     def register(rule: Rule) -> Rule:
@@ -65,6 +67,8 @@ def policy(
             verdict=verdict if callable(verdict) else lambda lag: verdict,
             options=_options(name, rule),
             example=example or name,
+            basis=basis,
+            stateful=len(_positional(rule)) > 1,
         )
         return rule
 
@@ -100,13 +104,21 @@ def parse_policy(spec: str, lag: int | None = None) -> Policy:
 
 
 def _options(name: str, rule: Rule) -> dict[str, Any]:
-    """Return option -> default, checked: the view first, then keyword-only options, none named lag."""
+    """Return option -> default, checked: view, perhaps a state, then keyword-only options, none named lag."""
     found = options(rule)
-    if len(found) != len(inspect.signature(rule).parameters) - 1 or "lag" in found:
+    places = _positional(rule)
+    others = len(inspect.signature(rule).parameters) - len(found) - len(places)
+    if others or places[1:] not in ([], ["state"]) or not places or "lag" in found:
         raise InputError(
-            f"policy {name}: a rule takes the view, then keyword-only options (after *), none named lag"
+            f"policy {name}: a rule takes the view, its 'state' if it has one, then keyword-only options "
+            "(after *), none named lag"
         )
     return found
+
+
+def _positional(rule: Rule) -> list[str]:
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, p in inspect.signature(rule).parameters.items() if p.kind in by_place]
 
 
 def _find(spec: str) -> tuple[str, PolicyInfo, str, str]:
