@@ -15,6 +15,7 @@ from dspark_sim.validation.tables import source_of
 
 _HALF_WIDTH_LIMIT = 15.0
 _FIT_LIMIT = 2.0
+_SENSITIVITY_AT = 100.0
 
 
 def paper(seed: int = 0) -> CaseResult:
@@ -28,10 +29,14 @@ def paper(seed: int = 0) -> CaseResult:
         title="DSpark-5 on live V4 traffic, predicted from the paper's MTP-1 curves alone",
         sources=[source_of(f"paper_{name}") for name in ("fig8_mtp1", "fig7_mtp1", "anchors")],
         rows=[*_fit_rows(models, by_key), *_anchor_rows(anchors)],
-        checks=_checks(models, by_key),
+        checks=[*_checks(models, by_key), _anchors_inside(anchors)],
         panels=_panels(models, by_key),
         notes=_NOTES,
-        extra={"series": [row for run in served for row in run.series()], "anchors": anchors},
+        extra={
+            "series": [row for run in served for row in run.series()],
+            "anchors": anchors,
+            "sensitivity": [row for model in models for row in model.sensitivity(_SENSITIVITY_AT)],
+        },
     )
 
 
@@ -78,7 +83,16 @@ def _checks(models: list[Model], served: Mapping[tuple[str, str], Served]) -> li
         checks.append(
             Check(f"{model.name}: half width of DSpark's interval [%]", 100 * half.max(), _HALF_WIDTH_LIMIT)
         )
+        last = [float(served[model.name, policy].tok_per_s[-1]) for policy in POLICIES]
+        for policy, tok_per_s in zip(POLICIES[2:], last[2:], strict=True):
+            what = f"{model.name}: {policy} over mtp:k=1 at {run.concurrency[-1]:.0f} requests"
+            checks.append(Check(what, tok_per_s / last[0], 1.0))
     return checks
+
+
+def _anchors_inside(anchors: list[dict[str, Any]]) -> Check:
+    inside = [row["low"] <= row["published_tok_per_s_per_gpu"] <= row["high"] for row in anchors]
+    return Check("printed anchors inside their intervals", float(sum(inside)), len(anchors), at_least=True)
 
 
 def _panels(models: list[Model], served: Mapping[tuple[str, str], Served]) -> list[Panel]:

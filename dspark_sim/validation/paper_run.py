@@ -162,6 +162,28 @@ class Model:
             for running in self.curve.concurrency_P
         ]
 
+    def sensitivity(self, concurrency: float) -> list[dict[str, Any]]:
+        """Return what each unknown alone does to DSpark at one load, at the ends of its range."""
+        at = np.array([concurrency])
+        centre = predict(self.fit, self.centre, at, DSPARK)
+        rows = []
+        for name, prior in PAPER[self.name].items():
+            ends = {key: value.repeat(2) for key, value in self.centre.items()}
+            ends[name] = np.array([prior.low, prior.high])
+            moved = predict(self.fit, ends, at, DSPARK)
+            change = 100 * (moved.tok_per_s_DC[:, 0] / centre.tok_per_s_DC[0, 0] - 1)
+            budget = moved.budget_DC[:, 0] - centre.budget_DC[0, 0]
+            rows.append(
+                {
+                    "model": self.name,
+                    "unknown": name,
+                    "range": [prior.low, prior.high],
+                    "throughput_pct": change.tolist(),
+                    "verification_budget": budget.tolist(),
+                }
+            )
+        return rows
+
     def anchors(self, dspark: Served) -> list[dict[str, Any]]:
         """Return DSpark against MTP-1 at each SLA anchor, on figure 7's own MTP-1 curve."""
         fit = fit_mtp_step(figure7(self.name))

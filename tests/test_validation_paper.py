@@ -1,0 +1,133 @@
+"""The paper case: what is fitted comes back, what is composed adds up, what is predicted obeys its laws."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dspark_sim.hardware.cost import StepCost
+from dspark_sim.validation import paper_cost, paper_predict
+from dspark_sim.validation.paper_cost import Curve, MtpStep, PaperStep, figure7, figure8, fit_mtp_step
+from dspark_sim.validation.paper_predict import DSPARK, predict
+from dspark_sim.validation.priors import DSPARK_ACCEPTED_LEN, PAPER, draw, modes
+from dspark_sim.validation.yields import YieldLaw
+
+RUNNING = np.array([1.0, 2, 5, 20, 100, 200, 350])
+STEP = MtpStep(constant_ms=8.0, linear_ms=0.03, bend_ms=2.0, bend_requests=20.0, rms=0.0)
+
+
+def unknowns(model="V4-Flash"):
+    return modes(PAPER[model])
+
+
+@cache
+def linear_law():
+    """Every verified token is accepted with the same probability, .5: budgets are decided by cost alone."""
+    verified = np.linspace(0, 5, 201)
+    return YieldLaw(np.array([-1.0, 1.0]), np.array([0.5, 1.5]), verified, np.tile(verified / 2, (2, 2, 1)))
+
+
+def test_the_fit_finds_a_known_step():
+    step_ms = STEP.constant_ms + STEP.variable_ms(RUNNING)
+    found = fit_mtp_step(Curve("made up", RUNNING, 1e3 * RUNNING / step_ms, np.ones(7)))
+    np.testing.assert_allclose(found.constant_ms + found.variable_ms(RUNNING), step_ms, rtol=2e-3)
+    assert found.rms < 2e-3
+
+
+@pytest.mark.parametrize("model", PAPER)
+@pytest.mark.parametrize("figure", [figure7, figure8])
+def test_published_curves_are_fitted_within_their_reading(model, figure):
+    curve = figure(model)
+    fit = fit_mtp_step(curve)
+    step_ms = 1e3 * curve.concurrency_P / curve.tok_per_s_P
+    np.testing.assert_allclose(fit.constant_ms + fit.variable_ms(curve.concurrency_P), step_ms, rtol=0.025)
+    assert fit.rms < 0.006
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    share=st.floats(0.5, 1),
+    fixed=st.floats(0, 0.3),
+    by_request=st.floats(0, 1),
+    curve=st.floats(0.9, 1.1),
+)
+def test_mtp_1_costs_what_was_fitted_whatever_the_unknowns(share, fixed, by_request, curve):
+    """MTP-1 cannot say how its cost splits, so no split may change it."""
+    point = unknowns() | {"token_share": share, "draft_fixed": fixed, "curve": curve}
+    point["draft_per_request"] = by_request
+    step = PaperStep(STEP, point, 1.79)
+    parts_ms = step.verify_ms(2 * RUNNING) + step.requests_ms(RUNNING) + step.draft_ms(RUNNING, 1)
+    expected_ms = curve * 1.79 * (STEP.constant_ms + STEP.variable_ms(RUNNING))
+    np.testing.assert_allclose(parts_ms, expected_ms, rtol=1e-12)
+
+
+def test_mtp_passes_cost_in_proportion_and_a_block_costs_more_than_one():
+    step = PaperStep(STEP, unknowns(), 1.79)
+    np.testing.assert_allclose(step.draft_ms(RUNNING, 3), 3 * step.draft_ms(RUNNING, 1))
+    assert (step.draft_ms(RUNNING, None) > step.draft_ms(RUNNING, 1)).all()
+
+
+def test_the_profile_charges_the_same_step():
+    step = PaperStep(STEP, unknowns(), 1.79)
+    cost = StepCost(paper_cost.profile_of(step, "V4-Flash", 350, 5), 350, 6 * 350)
+    for running in (1, 20, 350):
+        for tokens, kind, k, passes in ((6 * running, "dspark", 5, None), (4 * running, "mtp", 3, 3)):
+            draft_s = cost.draft_s(kind, running, k)
+            found_s = cost.step_s(tokens, running, 1000 * running, draft_s, synchronous=False)
+            at = np.array([float(running)])
+            expected_ms = step.verify_ms(np.array([float(tokens)])) + step.requests_ms(at)
+            assert found_s == pytest.approx(1e-3 * float(expected_ms[0] + step.draft_ms(at, passes)[0]))
+
+
+def test_dspark_beats_every_fixed_budget_of_the_same_law(monkeypatch):
+    monkeypatch.setattr(paper_predict, "dspark_law", linear_law)
+    point = {name: np.array([value]) for name, value in unknowns().items()}
+    best = predict(STEP, point, RUNNING, DSPARK)
+    step = paper_predict.step_at(STEP, point)
+    for verified in (0.0, 1.0, 2.5, 5.0):
+        step_ms = step.requests_ms(RUNNING) + step.draft_ms(RUNNING, None)
+        step_ms = step_ms + step.verify_ms((1 + verified) * RUNNING)
+        assert (best.tok_per_s_DC[0] >= 1e3 * RUNNING * (1 + verified / 2) / step_ms * (1 - 1e-12)).all()
+
+
+def test_budgets_fall_with_load_and_with_a_steeper_belief(monkeypatch):
+    concave = YieldLaw(
+        np.array([-1.0, 1.0]),
+        np.array([0.5, 1.5]),
+        np.linspace(0, 5, 201),
+        np.tile(2.6 * (1 - 0.5 ** np.linspace(0, 5, 201)), (2, 2, 1)),
+    )
+    monkeypatch.setattr(paper_predict, "dspark_law", lambda: concave)
+    point = {name: np.array([value, value]) for name, value in unknowns().items()}
+    point["believed_slope"] = np.array([1.0, 1.25])
+    budget = predict(STEP, point, RUNNING, DSPARK).budget_DC
+    assert (np.diff(budget[0]) <= 0).all()
+    assert budget[0, 0] > budget[0, -1]
+    assert (budget[1] <= budget[0]).all()
+    assert budget[1].sum() < budget[0].sum()
+
+
+@pytest.mark.parametrize("model", PAPER)
+def test_priors_are_ranges_with_reasons(model):
+    for prior in PAPER[model].values():
+        assert prior.low <= prior.mode <= prior.high
+        assert prior.low < prior.high
+        assert len(prior.why) > 20
+
+
+def test_draws_stay_in_range_and_do_not_depend_on_each_other():
+    priors = PAPER["V4-Pro"]
+    drawn = draw(priors, 500, seed=3)
+    for name, values in drawn.items():
+        assert priors[name].low <= values.min() < values.max() <= priors[name].high
+    alone = draw({"token_share": priors["token_share"]}, 500, seed=3)
+    np.testing.assert_array_equal(alone["token_share"], drawn["token_share"])
+    assert (draw(priors, 500, seed=4)["token_share"] != drawn["token_share"]).any()
+
+
+def test_accepted_lengths_are_those_of_the_golden_curve():
+    assert np.diff((1.0, *DSPARK_ACCEPTED_LEN)) == pytest.approx([0.84, 0.67, 0.5, 0.35, 0.25])
