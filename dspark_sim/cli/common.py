@@ -72,7 +72,16 @@ def parse_concurrency(text: str) -> list[int]:
     Raises:
         InputError: an entry that is empty, not a whole number, or below 1.
     """
-    return sorted({parse_int(word.strip(), "--concurrency", 1) for word in text.split(",")})
+    return list(parse_sizes(text, "--concurrency"))
+
+
+def parse_sizes(text: str, what: str) -> tuple[int, ...]:
+    """Return the whole numbers of a comma list, ascending, each once.
+
+    Raises:
+        InputError: an entry that is empty, not a whole number, or below 1.
+    """
+    return tuple(sorted({parse_int(word.strip(), what, 1) for word in text.split(",")}))
 
 
 def parse_slas(text: str) -> list[float]:

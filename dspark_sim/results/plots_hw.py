@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_profile(profile: HardwareProfile, path: Path) -> None:
+def draw_profile(profile: HardwareProfile, path: Path, samples: Sequence[tuple[int, float]] = ()) -> None:
     """Draw verify cost by tokens and draft cost by requests; same input, same bytes.
 
     Args:
         profile: what to draw.
         path: a .png or .svg file, replaced.
+        samples: single timings of the verify pass, (tokens, ms), drawn under the table.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -29,6 +31,8 @@ def draw_profile(profile: HardwareProfile, path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "dspark-sim", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(9.0, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        if samples:
+            left.plot(*zip(*samples, strict=True), ".", ms=2, color="0.8", label="samples")
         _staircase(left, profile)
         _drafting(right, profile)
         figure.suptitle(f"{profile.model} on {profile.device}", fontsize=10)

@@ -1,0 +1,204 @@
+"""What the profiler times: the parts of a step of live speculative decoding, each as a function.
+
+Shape suffixes: R requests, T tokens a request, N = R * T, G gamma, V vocabulary, W draft vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dspark_sim.hardware.measured import Point
+from dspark_sim.model.drafter import Drafter
+from dspark_sim.model.drafting import BlockStep, cached, draft_freely
+from dspark_sim.model.layers import KVCache, attend
+from dspark_sim.model.sampling import probabilities
+from dspark_sim.model.target import Target
+from dspark_sim.model.verify import verify
+
+Work = Callable[[], object]
+#: Sampling temperature of target and drafter; the cost of a draw does not depend on it (but 0 is cheaper).
+TEMPERATURE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Caches that a point runs in; what they hold does not matter for time."""
+
+    target: KVCache
+    context: KVCache | None
+
+
+class Workbench:
+    """Builds the work of a point. Caches are made once, as large as the largest point needs.
+
+    Args:
+        target: the target, on the device that is timed.
+        drafter: bound to the target; None times the target alone.
+        points: everything that will be asked for.
+        seed: of the random tokens, states and uniform numbers.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, points: list[Point], seed: int) -> None:
+        self.target, self.drafter = target, drafter
+        self._random = torch.Generator().manual_seed(seed)
+        self._taps = list(drafter.config.target_layer_ids) if drafter else None
+        self._rooms: dict[bool, _Room] = {}
+        for deep in (False, True):
+            mine = [p for p in points if (p.context > 0) is deep]
+            if mine:
+                self._rooms[deep] = self._room(mine)
+
+    def work(self, point: Point) -> Work:
+        """Return the function to time at ``point``: nothing in it depends on an earlier call."""
+        parts: dict[str, Callable[[Point], Work]] = {
+            "verify": self._forward,
+            "prefill": self._prefill,
+            "attention": self._attention,
+            "draft": self._draft,
+            "sample": self._sample,
+            "check": self._whole_step,
+        }
+        return parts[point.part](point)
+
+    def graph_work(self, point: Point) -> Work:
+        """Return the same as one captured CUDA graph (``verify`` only); calling it replays."""
+        assert point.part == "verify"
+        body = self._forward(point, placed=True)
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                body()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            body()
+        return graph.replay
+
+    def _room(self, points: list[Point]) -> _Room:
+        gamma = self.drafter.config.gamma if self.drafter else 0
+        rows = max(p.requests for p in points)
+        capacity = max(p.context + p.tokens for p in points) + gamma + 1
+        context = self.drafter.new_cache(rows, capacity) if self.drafter else None
+        return _Room(self.target.new_cache(rows, capacity), context)
+
+    def _ids(self, *shape: int) -> Tensor:
+        ids = torch.randint(self.target.config.vocab_size, shape, generator=self._random)
+        return ids.to(self.target.device)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self._random).to(self.target.device)
+
+    def _positions(self, point: Point) -> Tensor:
+        tokens = torch.arange(point.context, point.context + point.tokens, device=self.target.device)
+        return tokens.expand(point.requests, -1)
+
+    def _rows(self, point: Point) -> Tensor:
+        return torch.arange(point.requests, device=self.target.device)
+
+    def _cache(self, point: Point) -> _Room:
+        return self._rooms[point.context > 0]
+
+    def _forward(self, point: Point, placed: bool = False) -> Work:
+        """The target's pass over R x T tokens, LM head on each; ``placed`` leaves the host's part out."""
+        ids, positions, rows = (
+            self._ids(point.requests, point.tokens),
+            self._positions(point),
+            self._rows(point),
+        )
+        cache = self._cache(point).target
+        at = self.target.place(positions, cache, rows)
+
+        def work() -> Tensor:
+            where = at if placed else self.target.place(positions, cache, rows)
+            return self.target.logits(self.target.run(ids, where, cache, self._taps).hidden_RTd)
+
+        return work
+
+    def _prefill(self, point: Point) -> Work:
+        """A prompt: states of all tokens, logits of the last, the drafter's context."""
+        ids, positions, rows = (
+            self._ids(point.requests, point.tokens),
+            self._positions(point),
+            self._rows(point),
+        )
+        room = self._cache(point)
+
+        def work() -> Tensor:
+            out = self.target(ids, positions, room.target, rows, self._taps)
+            if self.drafter and room.context and out.taps_RTmd is not None:
+                self.drafter.extend_context(out.taps_RTmd, positions, room.context, rows)
+            return probabilities(self.target.logits(out.hidden_RTd[:, -1]), TEMPERATURE)
+
+        return work
+
+    def _attention(self, point: Point) -> Work:
+        """Attention of every layer over caches of that context, T queries a request."""
+        shape, cache, length = self.target.config.block, self._cache(point).target, point.context
+        size = (point.requests, point.tokens, shape.num_heads, shape.head_dim)
+        q_RTHD = torch.randn(size, generator=self._random).to(self.target.device, self.target.dtype)
+        rows = slice(0, point.requests)
+        mask_RTL = torch.ones(point.requests, point.tokens, length, dtype=torch.bool, device=q_RTHD.device)
+
+        def work() -> None:
+            for layer in range(self.target.config.num_layers):
+                attend(q_RTHD, *cache.read(layer, rows, length), mask_RTL)
+
+        return work
+
+    def _draft(self, point: Point) -> Work:
+        """A block a request: the passes, the serial loop with its draws, the confidences."""
+        drafter, rows = self.drafter, self._rows(point)
+        assert drafter is not None
+        context, gamma = self._cache(point).context, drafter.config.gamma
+        assert context is not None
+        anchor, position = self._ids(point.requests), torch.full_like(rows, point.context)
+        uniform = self._uniform(point.requests, gamma)
+
+        def work() -> object:
+            backbone = cached(drafter, anchor, position, context, rows)
+            return draft_freely(BlockStep(drafter, backbone, TEMPERATURE, 1.0), anchor, uniform)
+
+        return work
+
+    def _sample(self, point: Point) -> Work:
+        """What follows the pass: distributions, rejection sampling, the drafter's context of all tokens."""
+        drafter, positions, rows = self.drafter, self._positions(point), self._rows(point)
+        assert drafter is not None
+        context, config = self._cache(point).context, self.target.config
+        assert context is not None
+        device, vocab = self.target.device, config.vocab_size
+        logits = torch.randn(point.requests * point.tokens, vocab, generator=self._random).to(device)
+        q_RGW = torch.rand(
+            point.requests, drafter.config.gamma, len(drafter.draft_ids), generator=self._random
+        )
+        q_RGW = (q_RGW / q_RGW.sum(-1, keepdim=True)).to(device)
+        drafted = torch.zeros(point.requests, drafter.config.gamma, dtype=torch.long, device=device)
+        uniform, length = self._uniform(point.requests, point.tokens), torch.full_like(rows, point.tokens - 1)
+        taps = torch.randn(point.requests, point.tokens, len(self._taps or ()), config.hidden_size)
+        taps = taps.to(device, self.target.dtype)
+
+        def work() -> object:
+            p_RTV = torch.zeros(point.requests, point.tokens, vocab, device=device)
+            p_RTV.view(-1, vocab)[:] = probabilities(logits, TEMPERATURE)
+            done = verify(p_RTV, q_RGW, drafted, length, draft_ids_W=drafter.draft_ids, uniform_RU=uniform)
+            drafter.extend_context(taps, positions, context, rows)
+            return done
+
+        return work
+
+    def _whole_step(self, point: Point) -> Work:
+        """Everything above at once, as a step of live decoding runs it."""
+        parts = [self._forward(point)]
+        if self.drafter:
+            parts = [self._draft(point), *parts, self._sample(point)]
+
+        def work() -> None:
+            for part in parts:
+                part()
+
+        return work
