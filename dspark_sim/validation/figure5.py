@@ -79,7 +79,6 @@ def _sweep(trace: Trace, on: str, thresholds: tuple[float, ...], seed: int) -> F
             concurrency=_CONCURRENCY,
             output_tokens=_TOKENS,
             seed=seed,
-            warmup_fraction=1.0,
         )
         accepted, verified = run.position_accepted.sum(), run.position_verified.sum()
         rates.append(100 * (run.rounds + accepted) / (run.rounds + verified))

@@ -99,7 +99,6 @@ def _serve(trace: Trace, context: int, seed: int) -> _Load:
                 concurrency=_USERS,
                 output_tokens=max(_LEAST_TOKENS, _TOKENS_A_REQUEST * running),
                 seed=seed,
-                warmup_fraction=0.5,
             )
         )
         for policy in _POLICIES

@@ -45,8 +45,7 @@ from dspark_sim.workload.traces import Trace
 POLICIES = ("mtp:k=1", DSPARK, "mtp:k=3", "mtp:k=5")
 _DRAWS = 600
 _TAILS = (0.025, 0.975)
-#: Texts have 1,000 tokens: one of them passes before measuring, two are measured.
-_TOKENS_A_REQUEST, _WARMUP_FRACTION = 2_000, 0.5
+_TOKENS_A_REQUEST = 2_000  # two texts
 _LEAST_TOKENS, _ANCHORS = 20_000, 150_000
 
 
@@ -154,7 +153,6 @@ class Model:
                     policy,
                     concurrency=int(running),
                     output_tokens=max(_TOKENS_A_REQUEST * int(running), _LEAST_TOKENS),
-                    warmup_fraction=_WARMUP_FRACTION,
                     seed=self.seed,
                     drafter=spec,
                 )
