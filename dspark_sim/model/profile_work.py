@@ -32,8 +32,13 @@ class _Room:
     context: KVCache | None
 
 
+def _place(point: Point) -> str:
+    """Return which caches a point runs in: many rows, one long row, or both in measure."""
+    return point.part if point.part in ("verify", "prefill") else "deep"
+
+
 class Workbench:
-    """Builds the work of a point. Caches are made once, as large as the largest point needs.
+    """Builds the work of a point. Caches are made once, as large as the largest of their points needs.
 
     Args:
         target: the target, on the device that is timed.
@@ -46,11 +51,9 @@ class Workbench:
         self.target, self.drafter = target, drafter
         self._random = torch.Generator().manual_seed(seed)
         self._taps = list(drafter.config.target_layer_ids) if drafter else None
-        self._rooms: dict[bool, _Room] = {}
-        for deep in (False, True):
-            mine = [p for p in points if (p.context > 0) is deep]
-            if mine:
-                self._rooms[deep] = self._room(mine)
+        self._rooms: dict[str, _Room] = {}
+        for place in {_place(p) for p in points}:
+            self._rooms[place] = self._room([p for p in points if _place(p) == place])
 
     def work(self, point: Point) -> Work:
         """Return the function to time at ``point``: nothing in it depends on an earlier call."""
@@ -101,7 +104,7 @@ class Workbench:
         return torch.arange(point.requests, device=self.target.device)
 
     def _cache(self, point: Point) -> _Room:
-        return self._rooms[point.context > 0]
+        return self._rooms[_place(point)]
 
     def _forward(self, point: Point, placed: bool = False) -> Work:
         """The target's pass over R x T tokens, LM head on each; ``placed`` leaves the host's part out."""
