@@ -14,6 +14,7 @@ from dspark_sim.validation import paper_cost, paper_predict
 from dspark_sim.validation.paper_cost import Curve, MtpStep, PaperStep, figure7, figure8, fit_mtp_step
 from dspark_sim.validation.paper_predict import DSPARK, predict
 from dspark_sim.validation.priors import DSPARK_ACCEPTED_LEN, PAPER, draw, modes
+from dspark_sim.validation.priors_vllm import EXPERTS, UNKNOWNS
 from dspark_sim.validation.yields import YieldLaw
 
 RUNNING = np.array([1.0, 2, 5, 20, 100, 200, 350])
@@ -131,3 +132,14 @@ def test_draws_stay_in_range_and_do_not_depend_on_each_other():
 
 def test_accepted_lengths_are_those_of_the_golden_curve():
     assert np.diff((1.0, *DSPARK_ACCEPTED_LEN)) == pytest.approx([0.84, 0.67, 0.5, 0.35, 0.25])
+
+
+@pytest.mark.parametrize("model", UNKNOWNS)
+def test_unknowns_of_the_vllm_cases_are_positive_and_argued(model):
+    assert len({unknown.name for unknown in UNKNOWNS[model]}) == len(UNKNOWNS[model])
+    for unknown in UNKNOWNS[model]:
+        assert unknown.mode > 0
+        assert 0 < unknown.spread <= 1
+        assert len(unknown.why) > 20
+    active, total = EXPERTS[model]
+    assert 0 < active < total

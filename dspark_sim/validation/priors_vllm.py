@@ -3,7 +3,8 @@
 Used rows: no speculation and k7, at every concurrency, tok/s and tok/s/user. Everything else is predicted.
 Cost per step beyond the profiled curves (which were taken on dummy tokens):
 
-    verify(pad(B)) + draft(R) + host + per request + per logit row + E (1 - (1 - f)^B) [+ speculating] [+ mixed]
+    verify(pad(B)) + draft(R) + host + per request + per logit row + E (1 - (1 - f)^B)
+    + what speculating adds + what mixing prompt tokens in adds
 
 The step past the capture limit stays a step, not a ramp. What a feasibility study found throughput not
 to identify (stairs, the spread of confidences, the order of categories) is held, not fitted.
@@ -35,7 +36,10 @@ _LENGTHS = (
 _ACCEPTANCE = (
     Unknown("first_odds", 3.0, 0.35, "first position accepted .70 to .80: >.70 is printed, golden curve .84"),
     Unknown(
-        "deeper_odds", 0.75, 0.25, "conditional odds at positions 2 to 7 over the first; golden curve .6"
+        "deeper_odds",
+        0.75,
+        0.25,
+        "conditional odds at positions 2 to 7 over the first: .9 if first .74 gives 3.4 a round, golden .6",
     ),
 )
 
