@@ -37,7 +37,7 @@ _ANCHORS, _STEPS, _LEAST_TOKENS = 60_000, 1_000, 40_000
 #: The draft pass over the target's pass on whole blocks, by parameters: 5 of 36 layers of 193 M, feature
 #: projections of 84 M and the LM head of 622 M, over 36 layers and the head.
 _DRAFT_SHARE = (5 * 193 + 84 + 622) / (36 * 193 + 622)
-_ACCEPTED_LIMIT, _KEEP_LIMIT, _THROUGHPUT_LIMIT = 5.0, 0.12, 20.0
+_ACCEPTED_LIMIT, _KEEP_LIMIT, _THROUGHPUT_LIMIT = 5.0, 0.12, 12.0
 
 
 def dcut(seed: int = 0) -> CaseResult:
