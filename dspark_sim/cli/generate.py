@@ -42,13 +42,12 @@ def generate(
 
     Example: dspark-sim generate prompts.jsonl --out corpus --features
     """
-    import torch
-
     from dspark_sim.model.corpus import export_texts
     from dspark_sim.model.drafter_config import target_tap_layers
     from dspark_sim.model.loading import load_target
+    from dspark_sim.model.runtime import use_threads
 
-    torch.set_num_threads(threads)
+    use_threads(threads)
     part, loaded = parse_worker(worker), load_target(target)
     sample_texts(
         loaded, prompts, out, samples=samples, temperature=temperature, max_new_tokens=max_new_tokens,

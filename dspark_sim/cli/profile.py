@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dspark_sim.hardware.measured import Plan
+    from dspark_sim.hardware.measure_plan import Plan
     from dspark_sim.hardware.profile import HardwareProfile
     from dspark_sim.model.drafter import Drafter
     from dspark_sim.model.target import Target
@@ -101,17 +101,14 @@ class _Ask:
 
 
 def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
-    import torch
-
     from dspark_sim.cli.common import progress, warn
-    from dspark_sim.errors import InputError
     from dspark_sim.model.checkpoints import load_drafter
     from dspark_sim.model.loading import load_target
     from dspark_sim.model.profiler import Profiler
+    from dspark_sim.model.runtime import check_device, use_threads
 
-    if ask.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"--device {ask.device}: this machine has no CUDA device")
-    torch.set_num_threads(ask.threads)
+    check_device(ask.device)
+    use_threads(ask.threads)
     target = load_target(ask.target, device=ask.device)
     drafter = load_drafter(ask.drafter, target) if ask.drafter else None
     plan = _plan(ask, target, drafter)
@@ -125,7 +122,7 @@ def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
 
 def _plan(ask: _Ask, target: Target, drafter: Drafter | None) -> Plan:
     from dspark_sim.cli.common import parse_sizes
-    from dspark_sim.hardware.measured import Plan, capture_sizes_of
+    from dspark_sim.hardware.measure_plan import Plan, capture_sizes_of
     from dspark_sim.model.profiler import clock_of, versions
 
     tokens, limit = parse_sizes(ask.tokens, "--tokens"), ask.graphs_to
@@ -149,7 +146,7 @@ def _plan(ask: _Ask, target: Target, drafter: Drafter | None) -> Plan:
 
 def _write(plan: Plan, samples: pd.DataFrame, out: Path) -> HardwareProfile:
     from dspark_sim.files import write_text
-    from dspark_sim.hardware.measured import profile_document
+    from dspark_sim.hardware.measured import profile_document, verify_samples
     from dspark_sim.hardware.reading import parse_profile
     from dspark_sim.hardware.writing import profile_text
     from dspark_sim.model.profiler import device_words
@@ -160,8 +157,7 @@ def _write(plan: Plan, samples: pd.DataFrame, out: Path) -> HardwareProfile:
     document = profile_document(plan, samples, name=out.stem, device=words, command=command)
     made = parse_profile(document, str(out))
     write_text(out, profile_text(document))
-    verify = samples[samples.part == "verify"]
-    draw_profile(made, out.with_suffix(".png"), list(zip(verify.requests, verify.ms, strict=True)))
+    draw_profile(made, out.with_suffix(".png"), verify_samples(samples))
     return made
 
 

@@ -56,12 +56,11 @@ def record(
 
     Example: dspark-sim record --prompts prompts.jsonl --out mine.parquet
     """
-    import torch
-
     from dspark_sim.errors import InputError
     from dspark_sim.model.loading import load_target
+    from dspark_sim.model.runtime import use_threads
 
-    torch.set_num_threads(threads)
+    use_threads(threads)
     names = drafter or [DRAFTER]
     if live:
         if prompts is None or not trace:

@@ -46,14 +46,13 @@ def train(
 
     Example: dspark-sim train corpus --out runs/dspark --save drafters/dspark
     """
-    import torch
-
     from dspark_sim.model.checkpoints import save_drafter
     from dspark_sim.model.loading import load_target
+    from dspark_sim.model.runtime import SHIPPED_DTYPE, use_threads
     from dspark_sim.model.train import train as run_training
     from dspark_sim.model.trainer import TrainConfig, init_from_target
 
-    torch.set_num_threads(threads)
+    use_threads(threads)
     loaded = load_target(target)
     ids = _draft_ids(corpus, out, draft_vocab, loaded)
     config = drafter_config(loaded, head=head, gamma=gamma, layers=layers, rank=rank, ids=ids)
@@ -63,7 +62,7 @@ def train(
         run_training(drafter, corpus, out, settings, on_progress=report, stop_after_s=stop_after_s)
     print(f"checkpoints and curve.csv are in {out}")
     if save is not None:
-        save_drafter(drafter, save, with_target=False, dtype=torch.float16, notes={"target": target})
+        save_drafter(drafter, save, with_target=False, dtype=SHIPPED_DTYPE, notes={"target": target})
         print(f"wrote {save}")
 
 
