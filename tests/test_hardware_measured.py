@@ -11,10 +11,9 @@ import pytest
 
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
+from dspark_sim.hardware.measure_plan import Plan, Point, capture_sizes_of, verify_shape
 from dspark_sim.hardware.measured import (
     Medians,
-    Plan,
-    capture_sizes_of,
     check_errors,
     is_outlier,
     profile_document,
@@ -45,15 +44,16 @@ PLAN = Plan(
 def law_ms(point) -> float:
     """A machine that obeys the model exactly."""
     r, n = point.requests, point.batch_tokens
-    forward, attention = 5.0 + 0.5 * n, 0.01 * r * point.context
+    forward, attention, own = 5.0 + 0.5 * n, 0.01 * r * point.context, 0.2 * r
     draft, sample = 1.0 + 0.1 * r, 0.3 + 0.02 * n
     return {
-        "verify": forward,
+        "verify": forward + own,
+        "own": own,
         "prefill": forward + 1.0,
-        "attention": attention,
+        "attention": attention + own,
         "draft": draft,
         "sample": sample,
-        "check": forward + attention + draft + sample,
+        "check": forward + attention + own + draft + sample,
     }[point.part]
 
 
@@ -96,6 +96,14 @@ def test_what_the_profile_says_of_itself():
     assert profile.sources["host.bubble_ms"].how == "assumed"
 
 
+def test_a_pass_has_as_few_requests_as_a_block_allows():
+    assert [verify_shape(tokens, 4) for tokens in (1, 3, 6, 10, 16, 17)] == [
+        (1, 1), (1, 3), (2, 3), (5, 2), (4, 4), (17, 1),
+    ]  # fmt: skip
+    shapes = [p for p in PLAN.points() if p.part == "verify"]
+    assert [p.batch_tokens for p in shapes] == list(PLAN.verify_tokens)
+
+
 def test_a_serial_drafter_is_charged_by_the_pass():
     profile = made(replace(PLAN, kind="eagle"))
     cost = StepCost(profile, 4, 20)
@@ -125,7 +133,7 @@ def test_one_wild_sample_does_not_move_the_profile():
     wild.loc[0, "ms"] *= 30
     first, second = (profile_document(PLAN, s, name="t", device="d", command="c") for s in (samples, wild))
     assert second["verify"]["ms"][0] == pytest.approx(first["verify"]["ms"][0], rel=0.02)
-    row = summary(wild).query("part == 'verify' and requests == 1").iloc[0]
+    row = summary(wild).query("part == 'verify' and tokens == 1").iloc[0]
     assert row.outliers == 1
     assert row.worst > 25
 
@@ -210,7 +218,6 @@ def test_what_is_timed_is_what_the_target_computes(pair):
     """Placed beforehand, as a graph needs it, or not: the same logits as the target's own pass."""
     import torch
 
-    from dspark_sim.hardware.measured import Point
     from dspark_sim.model.profile_work import Workbench
 
     point = Point("verify", 3, 2, 0)

@@ -5,104 +5,24 @@ Only numbers here: the timing itself needs torch and stands in :mod:`dspark_sim.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.fields import FORMAT
+from dspark_sim.hardware.measure_plan import Part, Plan
 from dspark_sim.hardware.profile import HardwareProfile
-from dspark_sim.hardware.tables import vllm_capture_sizes
 from dspark_sim.schema import DraftKind
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Part = Literal["verify", "prefill", "attention", "draft", "sample", "check"]
 #: A sample this many robust standard deviations from its median is an outlier: reported, and kept.
 OUTLIER = 5.0
 _MAD_TO_SIGMA = 1.4826
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """One size that is timed: ``requests`` requests of ``tokens`` tokens, each after ``context`` others."""
-
-    part: Part
-    requests: int
-    tokens: int
-    context: int
-
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens that the target runs."""
-        return self.requests * self.tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a measurement is; two of the same plan can be joined.
-
-    Attributes:
-        target, drafter: by name; drafter "" times the target alone.
-        kind: of the drafter.
-        gamma: draft tokens of a block.
-        device, dtype, clock: what ran, and which clock timed it.
-        threads: of a pass on a CPU.
-        verify_tokens: batch tokens of the target's pass.
-        draft_requests: requests of a draft pass.
-        contexts: KV lengths of attention; the middle one is that of drafting and of the checks.
-        capture_limit: sizes up to here run as CUDA graphs; 0: none do.
-        seed: of tokens and of the order of each round.
-        versions: of the libraries.
-    """
-
-    target: str
-    drafter: str
-    kind: DraftKind
-    gamma: int
-    device: str
-    dtype: str
-    clock: str
-    threads: int
-    verify_tokens: tuple[int, ...]
-    draft_requests: tuple[int, ...]
-    contexts: tuple[int, ...]
-    capture_limit: int
-    seed: int
-    versions: Mapping[str, str]
-
-    @property
-    def context(self) -> int:
-        """KV length of drafting and of the checks [tokens]."""
-        return self.contexts[len(self.contexts) // 2]
-
-    def points(self) -> list[Point]:
-        """Return everything to time, in a fixed order."""
-        requests, half = self.draft_requests, 1 + self.gamma // 2
-        found = [Point("verify", tokens, 1, 0) for tokens in self.verify_tokens]
-        found += [Point("prefill", 1, tokens, 0) for tokens in (32, 96, 288)]
-        found += [Point("attention", r, half, c) for r, c in product(requests, self.contexts)]
-        if self.drafter:
-            found += [Point("draft", r, 1, self.context) for r in requests]
-            found += [Point("sample", r, t, self.context) for r, t in product(requests[::2], (1, half))]
-        found += [Point("check", r, t, self.context) for r, t in product(requests[::2], (1, half))]
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """Return the plan JSON-ready; equal documents, equal plans."""
-        plain = asdict(self)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-
-
-def capture_sizes_of(tokens: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Return the sizes to time on a device with graphs: vLLM's up to ``limit``, then those of ``tokens``."""
-    captured = vllm_capture_sizes(limit)
-    return (*captured, *(size for size in tokens if size > limit))
 
 
 def summary(samples: pd.DataFrame) -> pd.DataFrame:
@@ -147,10 +67,35 @@ class Medians:
         """Return the rows of one part."""
         return self.table[self.table.part == part]
 
+    def shapes(self, part: Part) -> list[tuple[int, int, float]]:
+        """Return (requests, tokens a request, median) of each point of a part."""
+        rows = self.of(part)
+        columns = (rows.requests.tolist(), rows.tokens.tolist(), rows["median"].tolist())
+        return list(zip(*columns, strict=True))
+
     def by(self, part: Part, column: str) -> dict[int, float]:
         """Return size -> median, ascending."""
         rows = self.of(part).sort_values(column)
         return {int(size): round(float(ms), 4) for size, ms in zip(rows[column], rows["median"], strict=True)}
+
+
+def verify_table(medians: Medians) -> dict[int, float]:
+    """Return batch tokens -> the target's pass less the attention of its own tokens [ms].
+
+    Attention has a table of its own, by requests; a pass that is timed without context still pays for
+    the rows that it has.
+    """
+    own = {(r, t): ms for r, t, ms in medians.shapes("own")}
+    bare = {r * t: max(ms - own[r, t], 0.0) for r, t, ms in medians.shapes("verify")}
+    return {tokens: round(bare[tokens], 4) for tokens in sorted(bare)}
+
+
+def verify_samples(samples: pd.DataFrame) -> list[tuple[int, float]]:
+    """Return (batch tokens, ms) of every timed pass, less the median attention of its own tokens."""
+    own = {(r, t): ms for r, t, ms in Medians(samples).shapes("own")}
+    passes = samples[samples.part == "verify"]
+    columns = (passes.requests.tolist(), passes.tokens.tolist(), passes.ms.tolist())
+    return [(r * t, ms - own[r, t]) for r, t, ms in zip(*columns, strict=True)]
 
 
 def profile_document(
@@ -217,14 +162,14 @@ def _beyond(table: Mapping[int, float]) -> str:
 
 
 def _verify(plan: Plan, medians: Medians) -> dict[str, Any]:
-    cost = medians.by("verify", "requests")
+    cost = verify_table(medians)
     inside = {t: ms for t, ms in cost.items() if not plan.capture_limit or t <= plan.capture_limit}
     lookup = "ceil_to_capture" if plan.capture_limit else "linear"
     return {"lookup": lookup} | _columns(inside, "tokens", "ms") | {"beyond": _beyond(inside)}
 
 
 def _graphs(plan: Plan, medians: Medians) -> dict[str, Any]:
-    cost = medians.by("verify", "requests")
+    cost = verify_table(medians)
     eager = {t: ms for t, ms in cost.items() if t > plan.capture_limit}
     tail = _columns(eager, "tokens", "ms") | {"beyond": _beyond(eager)}
     capture = {"limit": plan.capture_limit, "sizes": "table"}
@@ -245,10 +190,9 @@ def _columns(table: Mapping[int, float], sizes: str, values: str) -> dict[str, A
 
 
 def _sources(plan: Plan, taken: str) -> dict[str, Any]:
-    half = 1 + plan.gamma // 2
     words = {
-        "verify": "the target's pass over B requests of one token each without context, LM head on each",
-        "attention": f"attention of all layers alone, {half} queries a request, by requests and KV length",
+        "verify": "the target's pass over B tokens without context, LM head on each, less their attention",
+        "attention": f"attention of all layers alone, {plan.queries} queries a request, by requests and KV",
         "prefill": "one prompt, drafter's context included",
         "host.constant_ms": "sampling, rejection and the drafter's context: constant of a line by rows",
         "host.per_logit_row_ms": "slope of the same line",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dspark_sim.hardware.measured import Point
+from dspark_sim.hardware.measure_plan import Point
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafting import BlockStep, cached, draft_freely
 from dspark_sim.model.layers import KVCache, attend
@@ -34,7 +34,7 @@ class _Room:
 
 def _place(point: Point) -> str:
     """Return which caches a point runs in: many rows, one long row, or both in measure."""
-    return point.part if point.part in ("verify", "prefill") else "deep"
+    return {"verify": "wide", "own": "wide", "prefill": "long"}.get(point.part, "deep")
 
 
 class Workbench:
@@ -59,6 +59,7 @@ class Workbench:
         """Return the function to time at ``point``: nothing in it depends on an earlier call."""
         parts: dict[str, Callable[[Point], Work]] = {
             "verify": self._forward,
+            "own": self._attention,
             "prefill": self._prefill,
             "attention": self._attention,
             "draft": self._draft,
@@ -68,9 +69,8 @@ class Workbench:
         return parts[point.part](point)
 
     def graph_work(self, point: Point) -> Work:
-        """Return the same as one captured CUDA graph (``verify`` only); calling it replays."""
-        assert point.part == "verify"
-        body = self._forward(point, placed=True)
+        """Return the same as one captured CUDA graph (passes and attention); calling it replays."""
+        body = self._forward(point, placed=True) if point.part == "verify" else self._attention(point)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -140,8 +140,12 @@ class Workbench:
         return work
 
     def _attention(self, point: Point) -> Work:
-        """Attention of every layer over caches of that context, T queries a request."""
-        shape, cache, length = self.target.config.block, self._cache(point).target, point.context
+        """Attention of every layer over that context and the T queries of a request themselves."""
+        shape, cache, length = (
+            self.target.config.block,
+            self._cache(point).target,
+            point.context + point.tokens,
+        )
         size = (point.requests, point.tokens, shape.num_heads, shape.head_dim)
         q_RTHD = torch.randn(size, generator=self._random).to(self.target.device, self.target.dtype)
         rows = slice(0, point.requests)

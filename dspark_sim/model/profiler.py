@@ -22,7 +22,7 @@ import torch
 from dspark_sim import __version__
 from dspark_sim.errors import DataError
 from dspark_sim.files import atomic_path
-from dspark_sim.hardware.measured import Plan, Point
+from dspark_sim.hardware.measure_plan import Plan, Point
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.profile_work import Work, Workbench
 from dspark_sim.model.target import Target
@@ -118,8 +118,7 @@ class Profiler:
         bench = Workbench(self._target, self._drafter, points, self.plan.seed)
         timed = []
         for point in points:
-            captured = point.part == "verify" and point.batch_tokens <= self.plan.capture_limit
-            work = bench.graph_work(point) if captured else bench.work(point)
+            work = bench.graph_work(point) if self.plan.captures(point) else bench.work(point)
             work()
             seconds = self._time(work, 1)
             timed.append(_Timed(point, work, max(1, round(_SHORTEST_SAMPLE_S / max(seconds, 1e-6)))))
