@@ -55,6 +55,18 @@ def test_show_as_json_is_one_document(capsys):
     assert document["attention"]["ms"][0]["ms"] == pytest.approx(0.4901)
 
 
+def test_show_says_what_serving_adds(capsys):
+    assert dispatch(["hw", "show", "h100-qwen3-8b"]) == 0
+    out = capsys.readouterr().out
+    assert "KV: 376,688 tokens in 23,543 blocks" in out
+    assert "captured graphs take 0.60 GiB" in out
+    assert "prompts read the verify table; 1.18 ms per million pairs" in " ".join(out.split())
+    assert dispatch(["hw", "show", "h100-qwen3-8b", "--set", "capture.limit=64", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["kv"]["blocks"] > 23_543 > document["kv"]["blocks_drafting"]
+    assert document["experts"] is None
+
+
 def test_show_with_set(capsys):
     assert dispatch(["hw", "show", "h800", "--set", "capture.limit=256", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cliff"]["limit_tokens"] == 256

@@ -173,6 +173,27 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
         f"host: {host['constant_ms']:g} ms a step, {host['per_request_ms']:g} ms a request; "
         f"{host['bubble_ms']:g} ms more if the scheduler is synchronous"
     )
+    return [*lines, *_serving_remarks(summary)]
+
+
+def _serving_remarks(summary: dict[str, Any]) -> list[str]:
+    lines = []
+    if experts := summary["experts"]:
+        lines.append(
+            f"experts that real tokens touch: up to {experts['all_ms']:g} ms more "
+            f"({experts['active']} of {experts['total']} a token)"
+        )
+    if prefill := summary["prefill"]:
+        table = "a table of its own" if prefill["tokens"] else "the verify table"
+        lines.append(
+            f"prompts read {table}; {prefill['ms_per_million_pairs']:g} ms per million pairs of tokens, "
+            f"{prefill['mixed_ms']:g} ms more where they ride along"
+        )
+    if kv := summary["kv"]:
+        lines.append(
+            f"KV: {kv['blocks'] * kv['block_tokens']:,} tokens in {kv['blocks']:,} blocks, "
+            f"{kv['blocks_drafting']:,} with a drafter's; captured graphs take {kv['graph_gib']:.2f} GiB"
+        )
     return lines
 
 

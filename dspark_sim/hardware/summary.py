@@ -8,6 +8,7 @@ from typing import Any
 
 from dspark_sim.hardware.cost import StepCost, verify_ms
 from dspark_sim.hardware.forward import additive_ms
+from dspark_sim.hardware.memory import GIB, graph_bytes, kv_blocks
 from dspark_sim.hardware.profile import HardwareProfile, ParallelDraft
 from dspark_sim.hardware.tables import capture_sizes
 from dspark_sim.schema import DraftKind
@@ -42,6 +43,10 @@ def summarise(profile: HardwareProfile) -> dict[str, Any]:
         "attention": _attention(profile, cost, requests),
         "additive": _additive(profile, requests),
         "host": asdict(profile.host),
+        "experts": asdict(profile.experts) if profile.experts else None,
+        "prefill": asdict(profile.prefill) if profile.prefill else None,
+        "kv": _kv(profile),
+        "versions": dict(profile.versions),
         "sources": {path: asdict(source) for path, source in profile.sources.items()},
     }
 
@@ -96,3 +101,14 @@ def _additive(profile: HardwareProfile, requests: list[int]) -> list[dict[str, f
         return None
     ms_R = additive_ms(profile, requests[-1]).tolist()
     return [{"requests": r, "ms": ms_R[r]} for r in requests]
+
+
+def _kv(profile: HardwareProfile) -> dict[str, float] | None:
+    """Return the KV blocks without and with a drafter's KV, and what the graphs take."""
+    if profile.kv is None:
+        return None
+    alone, drafting = (kv_blocks(profile, drafting) for drafting in (False, True))
+    assert alone is not None
+    assert drafting is not None
+    sizes = {"block_tokens": profile.kv.block_tokens, "blocks": alone, "blocks_drafting": drafting}
+    return {**sizes, "graph_gib": graph_bytes(profile) / GIB}
