@@ -14,7 +14,7 @@ from dspark_sim.errors import InputError
 from dspark_sim.policies.base import BatchView
 from dspark_sim.policies.registry import parse_policy, policies
 
-NOT_RULES = {"__init__", "base", "registry", "selection"}
+NOT_RULES = {"__init__", "base", "registry", "selection", "uniform"}
 
 LABELS = {
     "off": "off",

@@ -74,7 +74,7 @@ class BatchView(NamedTuple):
     """What a policy may look at in one step. Arrays are read-only, and valid during the call only.
 
     The engine hands over what the rule declares that it reads: survivals, confidences and lagged
-    survivals are NaN for a rule that reads "none", lagged ones also for one that reads "current".
+    survivals are NaN for a rule that reads "none", lagged ones also for "current" and "fixed".
 
     survival_RG: current calibrated survival a[r, j] = P(draft tokens 1..j+1 of request r are all
         accepted); non-increasing along j; on a 2**-24 grid, so that sums do not depend on order.
@@ -135,8 +135,9 @@ Rule = Callable[..., IntArray | Decision]
 
 #: What decides the *sum* of the verify lengths: nothing random ("none": known before the step),
 #: the current confidences ("current": the host must wait for them, so lag 0 pays the pipeline
-#: bubble), or the lagged ones ("lagged": no bubble unless lag is 0).
-Reads = Literal["none", "current", "lagged"]
+#: bubble), or the lagged ones ("lagged": no bubble unless lag is 0). "fixed": the sum is known before
+#: the step, and current confidences only decide whose tokens they are, which no host waits for.
+Reads = Literal["none", "fixed", "current", "lagged"]
 
 #: What a rule was checked against: the paper's formula, an engine's code as publicly described, a
 #: project's own page, an abstract alone, or nothing (it is ours).

@@ -18,7 +18,7 @@ def budgets(num_running: int, gamma: int) -> IntArray:
     return budget_K
 
 
-@policy("dcut", source="D-Cut (AngelSlim, docs/source/_extra/dcut.html)", reads="current")
+@policy("dcut", source="D-Cut (AngelSlim, docs/source/_extra/dcut.html)", reads="current", basis="page")
 def dcut(view: BatchView) -> IntArray:
     """Keep the share of the draft tokens with the best (sum of kept survivals) / step_s.
 

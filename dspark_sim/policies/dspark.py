@@ -8,7 +8,7 @@ from dspark_sim.policies.selection import expected_tokens_M, top_k
 from dspark_sim.schema import IntArray
 
 
-@policy("dspark", source="arXiv 2607.05147, Algorithm 1", reads="current", verdict="lossless")
+@policy("dspark", source="arXiv 2607.05147, Algorithm 1", reads="current", verdict="lossless", basis="paper")
 def dspark(view: BatchView) -> IntArray:
     """Admit draft tokens by falling survival while (R + sum a) / step_s improves; stop at the first
     that does not improve it.

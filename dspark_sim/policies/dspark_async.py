@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dspark_sim.policies.base import BatchView
 from dspark_sim.policies.registry import policy
-from dspark_sim.policies.selection import expected_tokens_M, top_k
-from dspark_sim.schema import IntArray, Verdict
-
-
-def _verdict(lag: int) -> Verdict:
-    return "lossless-under-lag" if lag else "not-lossless"
+from dspark_sim.policies.selection import best_budget, top_k, under_lag
+from dspark_sim.schema import IntArray
 
 
 @policy(
@@ -17,7 +13,8 @@ def _verdict(lag: int) -> Verdict:
     source="arXiv 2607.05147, asynchronous scheduling",
     reads="lagged",
     default_lag=2,
-    verdict=_verdict,
+    verdict=under_lag,
+    basis="paper",
 )
 def dspark_async(view: BatchView) -> IntArray:
     """Budget: the best m of (R + sum of the m largest lagged survivals) / step_s, over all m, the
@@ -28,5 +25,4 @@ def dspark_async(view: BatchView) -> IntArray:
     lossless under lag. At lag 0 the budget reads this step's values past the verified prefixes: not
     lossless.
     """
-    theta_M = expected_tokens_M(view.lagged_RG) / view.step_s_M
-    return top_k(view.survival_RG, int(theta_M.argmax()))
+    return top_k(view.survival_RG, best_budget(view.lagged_RG, view.step_s_M))

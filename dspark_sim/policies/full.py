@@ -9,7 +9,9 @@ from dspark_sim.policies.registry import policy
 from dspark_sim.schema import IntArray
 
 
-@policy("full", source="DFlash and DSpark without a scheduler", reads="none", verdict="lossless")
+@policy(
+    "full", source="DFlash and DSpark without a scheduler", reads="none", verdict="lossless", basis="paper"
+)
 def full(view: BatchView) -> IntArray:
     """Verify every drafted token. Lossless: lengths are known before anything is drafted."""
     return np.full(view.num_running, view.gamma, dtype=np.int64)

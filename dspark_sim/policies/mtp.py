@@ -18,6 +18,7 @@ from dspark_sim.schema import IntArray
     reads="none",
     draft_kind="mtp",
     verdict="lossless",
+    basis="paper",
     example="mtp:k=1",
 )
 def mtp(view: BatchView, *, k: Annotated[int, Ge(1)]) -> IntArray:

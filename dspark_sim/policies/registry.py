@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Le
 
@@ -27,6 +27,7 @@ from dspark_sim.specs import bind, choose, options
 
 _USER_SPEC = re.compile(r"(?P<path>.+?\.py):(?P<rule>[^,:=]*)(?:,(?P<options>.*))?")
 _Lag = Annotated[int, Ge(0), Le(64)]
+_Rule = TypeVar("_Rule", bound=Rule)
 _INFO: dict[Rule, PolicyInfo] = {}
 
 
@@ -40,7 +41,7 @@ def policy(
     draft_kind: DraftKind | None = None,
     default_lag: int = 0,
     basis: Basis = "own",
-) -> Callable[[Rule], Rule]:
+) -> Callable[[_Rule], _Rule]:
     """Declare a rule, and return the function itself (callable and testable by its own name).
 
     Args:
@@ -55,7 +56,7 @@ def policy(
         basis: what the rule was checked against.
     """
 
-    def register(rule: Rule) -> Rule:
+    def register(rule: _Rule) -> _Rule:
         _INFO[rule] = PolicyInfo(
             name=name,
             rule=rule,

@@ -17,6 +17,7 @@ from dspark_sim.schema import IntArray
     source="every engine's num_speculative_tokens",
     reads="none",
     verdict="lossless",
+    basis="engine",
     example="static:k=3",
 )
 def static(view: BatchView, *, k: Annotated[int, Ge(0)]) -> IntArray:

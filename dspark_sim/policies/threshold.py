@@ -17,6 +17,7 @@ from dspark_sim.schema import IntArray
     source="static threshold of arXiv 2607.05147; SpecDec++ (arXiv 2405.19715) without its training",
     reads="current",
     verdict="lossless",
+    basis="paper",
     example="threshold:on=survival,at=0.4",
 )
 def threshold(
