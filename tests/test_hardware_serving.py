@@ -183,3 +183,12 @@ def test_terms_that_are_absent_leave_every_bit_alone():
     cost = StepCost(small_profile(), 8, 16)
     kernels, host = cost._verify_s_B, 0.7 + 0.01 * np.arange(9)
     assert cost.step_s(8, 2, 0, 0.003, True) == kernels[8] + (0.0 + host[2] * 1e-3 + 0.003 + 1.7e-3)
+
+
+def test_what_set_brings_in_needs_no_source():
+    profile = load_profile("h800", {"prefill.mixed_ms": "2", "kv.num_blocks": "900", "kv.block_tokens": "16"})
+    assert kv_blocks(profile, True) == 900
+    plain = StepCost(load_profile("h800"), 4, 64)
+    mixed = StepCost(profile, 4, 64)
+    more = mixed.step_s(40, 4, 0, 0.0, False, prefill_tokens=32) - plain.step_s(40, 4, 0, 0.0, False)
+    assert more == pytest.approx(2e-3)
