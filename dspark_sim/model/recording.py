@@ -118,8 +118,9 @@ def record_texts(
     todo = [text for text in chosen if text.prompt_id in mine and not folder.has(text)]
     anchors = 0
     for done, text in enumerate(todo, 1):
-        folder.write(text, recorder.record(text))
-        anchors += text.response_len
+        if not folder.has(text):  # another process may have been here since
+            folder.write(text, recorder.record(text))
+            anchors += text.response_len
         if on_progress is not None:
             on_progress(RecordProgress(done, anchors, len(todo)))
     return anchors
