@@ -58,7 +58,8 @@ def _staircase(axes: Axes, profile: HardwareProfile) -> None:
 
 
 def _drafting(axes: Axes, profile: HardwareProfile) -> None:
-    last = profile.max_num_seqs or 256
+    measured = (d.requests[-1] for kind in profile.draft.kinds if (d := profile.draft.get(kind)))
+    last = profile.max_num_seqs or max(measured, default=1)
     cost = StepCost(profile, last, 1)
     requests = range(1, last + 1)
     for kind in profile.draft.kinds:
