@@ -24,6 +24,8 @@ from dspark_sim.hardware.believed import Block, believe
 from dspark_sim.hardware.doubts import doubts
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
 from dspark_sim.policies.registry import parse_policy
+from dspark_sim.results.details import DETAIL, detail
+from dspark_sim.results.evidence import gather
 from dspark_sim.results.metrics import Point, point
 from dspark_sim.workload.trace_io import read_trace
 
@@ -33,7 +35,16 @@ if TYPE_CHECKING:
 #: Fields of a run that ``--set`` may override, beside those of the profile.
 RUN_PATHS = ("workload.max_output_tokens",)
 
-_CODE = ("engine", "hardware", "policies", "results/metrics.py", "workload", "rng.py", "schema.py")
+_CODE = (
+    "engine",
+    "hardware",
+    "policies",
+    "results/details.py",
+    "results/metrics.py",
+    "workload",
+    "rng.py",
+    "schema.py",
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,7 @@ def _cut(word: str | None) -> int | None:
 
 
 def simulate_task(task: Task) -> Point:
-    """Simulate one point.
+    """Simulate one point; it comes with its detail (:mod:`dspark_sim.results.details`).
 
     Raises:
         InputError: the trace, the profile or the policy does not allow it.
@@ -154,7 +165,7 @@ def simulate_task(task: Task) -> Point:
         believed=setup.load_believed(task.drafter),
         max_output_tokens=setup.max_output_tokens,
     )
-    return point(run)
+    return point(run) | {DETAIL: detail(run, setup.load_profile())}
 
 
 def grid(
@@ -281,6 +292,14 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
             for name in ("drafter", "policy", "concurrency", "seed")
         },
     }
+
+
+def evidence(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return what trace and profile of a run say by themselves (:mod:`dspark_sim.results.evidence`)."""
+    setup = tasks[0].setup
+    drafters = dict.fromkeys(task.drafter for task in tasks)
+    most = max(task.concurrency for task in tasks)
+    return gather(setup.load_trace(), setup.load_profile(), drafters, most)
 
 
 def fingerprint(setup: Setup) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from dspark_sim.schema import POINT_COLUMNS
 from dspark_sim.workload.trace_io import write_trace
 
 HW = "h800.yaml"
-FILES = ["frontier.png", "frontier.svg", "load.png", "load.svg", "points.parquet", "run.json"]
+FILES = [
+    "details.jsonl", "evidence.json", "frontier.png", "frontier.svg", "load.png", "load.svg", "points.parquet",
+    "run.json",
+]  # fmt: skip
 QUICK = ("--hw", HW, "--output-tokens", 300)
 
 

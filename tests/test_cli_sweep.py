@@ -13,7 +13,17 @@ from dspark_sim.workload.trace_io import write_trace
 
 HW = "h800.yaml"
 SMALL = ("--hw", HW, "--output-tokens", 200, "--policy", "off", "--policy", "full", "--concurrency", "1,8,64")
-FILES = {"frontier.png", "frontier.svg", "load.png", "load.svg", "points", "points.parquet", "run.json"}
+FILES = {
+    "details.jsonl",
+    "evidence.json",
+    "frontier.png",
+    "frontier.svg",
+    "load.png",
+    "load.svg",
+    "points",
+    "points.parquet",
+    "run.json",
+}
 
 
 @pytest.fixture(scope="module")

@@ -23,15 +23,25 @@ STEPS_WORTH_PROCESSES = 60_000
 def compute(plan: Plan, jobs: int, store: PointStore | None = None) -> Results:
     """Simulate the tasks of ``plan`` with a progress bar, and return points with their document."""
     from dspark_sim.results.store import Results
-    from dspark_sim.sweep import about, sweep
+    from dspark_sim.sweep import about, evidence, sweep
 
     tasks = plan.tasks
     with progress(len(tasks), "simulating") as advance:
-        points = sweep(tasks, jobs=jobs or _jobs(tasks), store=store, on_point=lambda: advance(1))
-    return Results(points, about(plan.setup, tasks))
+        points = sweep(tasks, jobs=jobs or worth_processes(tasks), store=store, on_point=lambda: advance(1))
+    return Results(points, about(plan.setup, tasks), evidence(tasks))
 
 
-def _jobs(tasks: Sequence[Task]) -> int:
+def wrapped(paragraph: str) -> str:
+    """Return a paragraph broken to the width of tables."""
+    import textwrap
+
+    from dspark_sim.results.tables import WIDTH
+
+    return textwrap.fill(paragraph, WIDTH, break_on_hyphens=False)
+
+
+def worth_processes(tasks: Sequence[Task]) -> int:
+    """Return as many worker processes as pay for ``tasks``: one, or one a core."""
     steps = sum(task.setup.output_tokens / task.concurrency for task in tasks)
     return _cores() if steps > STEPS_WORTH_PROCESSES else 1
 
@@ -71,9 +81,11 @@ def frontier_document(results: Results, baseline: str, slas: list[float] | None)
 def print_run_json(results: Results) -> None:
     """Print the document of schema ``dspark-sim/run/1``: the points, notes in words, what was simulated."""
     from dspark_sim.results.notes import notes
+    from dspark_sim.schema import POINT_COLUMNS
 
     words = notes(results.about, results.points)
-    print_json({"schema": RUN_SCHEMA, "points": results.points, "notes": words, "about": results.about})
+    points = [{name: p[name] for name in POINT_COLUMNS} for p in results.points]
+    print_json({"schema": RUN_SCHEMA, "points": points, "notes": words, "about": results.about})
 
 
 def print_answer(results: Results, baseline: str, document: dict[str, Any], readings: bool) -> None:

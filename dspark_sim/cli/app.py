@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "sweep": "dspark_sim.cli.sweep:sweep",
     "frontier": "dspark_sim.cli.frontier:frontier",
     "report": "dspark_sim.cli.report:report",
+    "compare": "dspark_sim.cli.compare:compare",
+    "recommend": "dspark_sim.cli.recommend:recommend",
     "policies": "dspark_sim.cli.policies:policies",
     "trace": "dspark_sim.cli.trace:app",
     "import": "dspark_sim.cli.import_:import_",

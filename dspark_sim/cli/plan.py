@@ -48,6 +48,7 @@ def make_plan(
     assignments: Sequence[str] | None,
     baseline: str | None,
     believed: str | None = None,
+    defaults: Sequence[str] = DEFAULT_POLICIES,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
 
@@ -61,7 +62,7 @@ def make_plan(
     setup = Setup(trace, hw, overrides, output_tokens, cut, believed)
     names: Sequence[str | None] = drafters or [None]
     chosen = [setup.load_trace().drafter(name) for name in names]
-    asked = [parse_policy(spec, lag) for spec in policies or DEFAULT_POLICIES]
+    asked = [parse_policy(spec, lag) for spec in policies or defaults]
     # Policies asked for by name must run; with several drafters, where they can.
     if not policies or len(chosen) > 1:
         arms = [(d.name, p.label) for d in chosen for p in asked if _fits(p, d, setup.load_profile())]

@@ -52,8 +52,8 @@ def tok_per_s_per_user(run: RunLog) -> float:
     return output_tokens(run) / float((run.steps.num_running * run.steps.step_s).sum())
 
 
-def _tpot_s(run: RunLog) -> FloatArray:
-    """TPOT of each request = d_q / (n_q - 1) [s/token]; a text of one token has none."""
+def tpot_s(run: RunLog) -> FloatArray:
+    """TPOT_q = d_q / (n_q - 1) of each completed request [s/token]; a text of one token has none."""
     requests = run.requests
     several = requests.output_tokens > 1
     duration_s = (requests.end_s - requests.start_s)[several]
@@ -62,14 +62,14 @@ def _tpot_s(run: RunLog) -> FloatArray:
 
 def tok_per_s_per_user_mean(run: RunLog) -> float:
     """Mean over q of 1 / TPOT_q, TPOT_q = d_q / (n_q - 1) [tok/s/user]; NaN without such a request."""
-    tpot_s = _tpot_s(run)
-    return float(np.mean(1.0 / tpot_s)) if tpot_s.size else float("nan")
+    each_s = tpot_s(run)
+    return float(np.mean(1.0 / each_s)) if each_s.size else float("nan")
 
 
 def tok_per_s_per_user_median_tpot(run: RunLog) -> float:
     """1 / median over q of TPOT_q [tok/s/user], which engines publish; NaN without such a request."""
-    tpot_s = _tpot_s(run)
-    return 1.0 / float(np.median(tpot_s)) if tpot_s.size else float("nan")
+    each_s = tpot_s(run)
+    return 1.0 / float(np.median(each_s)) if each_s.size else float("nan")
 
 
 def accepted_len(run: RunLog) -> float:

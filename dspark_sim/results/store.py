@@ -1,6 +1,7 @@
-"""A result folder: ``points.parquet`` (one row a point) and ``run.json`` (what was asked of what).
+"""A result folder: ``points.parquet`` (one row a point), ``run.json`` (what was asked of what), and what
+reports draw: ``details.jsonl`` (a line a point) and ``evidence.json`` (of trace and profile).
 
-Both depend on the inputs and the seed alone: no clock, no machine, no path, so that two runs can be
+All depend on the inputs and the seed alone: no clock, no machine, no path, so that two runs can be
 compared byte for byte. Columns carry unit and meaning in their field metadata.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path, write_text
+from dspark_sim.results.details import DETAIL, has_details
 from dspark_sim.results.metrics import Point
 from dspark_sim.schema import POINT_COLUMNS
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA = "dspark-sim/results/1"
 POINTS = "points.parquet"
 ABOUT = "run.json"
+DETAILS = "details.jsonl"
+EVIDENCE = "evidence.json"
 TEXT = ("policy", "drafter", "lossless")
 WHOLE = ("concurrency", "seed", "steps", "output_tokens", "requests")
 
@@ -36,10 +40,17 @@ SAME = ("trace", "profile", "settings", "version")
 
 @dataclass(frozen=True)
 class Results:
-    """Points with what they are about (the document of ``run.json``)."""
+    """Points with what they are about.
+
+    Attributes:
+        points: each with its detail where the folder has them (:mod:`dspark_sim.results.details`).
+        about: the document of ``run.json``.
+        evidence: of trace and profile (:mod:`dspark_sim.results.evidence`); None in folders without.
+    """
 
     points: list[Point]
     about: dict[str, Any]
+    evidence: dict[str, Any] | None = None
 
 
 def unit(column: str) -> str:
@@ -61,9 +72,9 @@ def _schema() -> pa.Schema:
 
 
 def write_results(folder: Path, results: Results) -> list[Path]:
-    """Write ``points.parquet`` and ``run.json`` into ``folder``, atomically each; return their paths.
+    """Write the files of a result folder, atomically each; return their paths.
 
-    The order of the rows is that of ``results.points``.
+    The order of the rows is that of ``results.points``; what results lack is not written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -75,7 +86,18 @@ def write_results(folder: Path, results: Results) -> list[Path]:
         pq.write_table(table, temporary)
     document = {"schema": SCHEMA} | results.about
     write_text(folder / ABOUT, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    return [folder / POINTS, folder / ABOUT]
+    return [folder / POINTS, folder / ABOUT, *_write_more(folder, results)]
+
+
+def _write_more(folder: Path, results: Results) -> list[Path]:
+    paths = []
+    if has_details(results.points):
+        paths.append(folder / DETAILS)
+        write_text(paths[-1], "".join(json.dumps(p[DETAIL]) + "\n" for p in results.points))
+    if results.evidence is not None:
+        paths.append(folder / EVIDENCE)
+        write_text(paths[-1], json.dumps(results.evidence, ensure_ascii=False) + "\n")
+    return paths
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -103,7 +125,28 @@ def read_results(folder: Path) -> Results:
     for name in (POINTS, ABOUT):
         if not (folder / name).is_file():
             raise InputError(f"{folder}: not a result folder, {name} is missing in it")
-    return Results(_read_points(folder / POINTS), _read_about(folder / ABOUT))
+    about = _read_about(folder / ABOUT)
+    points = _with_details(_read_points(folder / POINTS), folder / DETAILS)
+    return Results(points, about, _read_json(folder / EVIDENCE) if (folder / EVIDENCE).is_file() else None)
+
+
+def _with_details(points: list[Point], path: Path) -> list[Point]:
+    if not path.is_file():
+        return points
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if len(lines) != len(points):
+        raise DataError(path, "", f"holds {len(lines)} lines for {len(points)} points")
+    try:
+        return [p | {DETAIL: json.loads(line)} for p, line in zip(points, lines, strict=True)]
+    except ValueError as error:
+        raise DataError(path, "", f"not JSON lines ({error})") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(path, "", f"not JSON ({error})") from None
 
 
 def _read_points(path: Path) -> list[Point]:
@@ -128,10 +171,7 @@ def _read_points(path: Path) -> list[Point]:
 
 
 def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(path, "", f"not JSON ({error})") from None
+    document = _read_json(path)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise DataError(path, "schema", f"expected '{SCHEMA}'; written by another version?")
     del document["schema"]
@@ -151,7 +191,22 @@ def merge(folders: Sequence[Path]) -> Results:
         different = [name for name in SAME if results.about.get(name) != first.get(name)]
         if different:
             raise InputError(f"{folder} and {folders[0]} differ in {', '.join(different)}: not comparable")
-    return Results(_distinct([p for results in all_results for p in results.points]), first)
+    points = _distinct([p for results in all_results for p in results.points])
+    return Results(points, first, _joined([results.evidence for results in all_results]))
+
+
+def _joined(all_evidence: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the evidence of folders of one trace and profile: all drafters, the longest cost curve."""
+    found = [evidence for evidence in all_evidence if evidence is not None]
+    if not found:
+        return None
+    drafters: dict[str, Any] = {}
+    for evidence in found:
+        drafters |= evidence["drafters"]
+    return {
+        "drafters": drafters,
+        "cost": max((e["cost"] for e in found), key=lambda cost: cost["tokens"][-1]),
+    }
 
 
 def _distinct(points: Sequence[Point]) -> list[Point]:

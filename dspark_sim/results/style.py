@@ -9,6 +9,7 @@ from __future__ import annotations
 import colorsys
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 #: Rule -> (colour, marker) of its default options.
@@ -21,21 +22,27 @@ LOOKS: dict[str, tuple[str, str]] = {
     "dspark": ("#009E73", "^"),
     "dspark-async": ("#0072B2", "o"),
 }
-_OTHERS = (("#8C6D31", "*"), ("#882255", "p"), ("#44AA99", "h"), ("#56B4E9", "<"), ("#999933", ">"))
+#: Of rules without a look of their own: a colour and, independently, a marker.
+_COLOURS = ("#8C6D31", "#882255", "#44AA99", "#56B4E9", "#999933", "#AA4499", "#117733")
+_MARKERS = ("*", "p", "h", "<", ">", "d", "H", "8")
 _BY_K = (1.0, 0.93, 0.86, 0.78, 0.7, 0.62, 0.55, 0.48)  # lightness factor of k = 0..7: longer is darker
 _BY_OTHERS = (0.6, 0.75, 1.3, 1.5)
 _TEXT_LIGHTNESS = 0.38  # the lightest that a word on white may be
 SYNTHETIC_RED = "#B00020"
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour and marker of one policy; ``text`` is the colour, dark enough for words on white."""
+    """Colour and marker of one policy.
+
+    ``text`` is the colour, dark enough for words on white; ``on_dark`` light enough for a dark page.
+    """
 
     colour: str
     marker: str
     text: str
+    on_dark: str
 
 
 def look(policy: str) -> Look:
@@ -43,9 +50,25 @@ def look(policy: str) -> Look:
     rule, _, options = policy.partition(":")
     if rule.endswith(".py"):
         rule, options = policy, ""
-    colour, marker = LOOKS.get(rule) or _OTHERS[zlib.crc32(rule.encode()) % len(_OTHERS)]
+    colour, marker = LOOKS.get(rule) or _other(rule)
     factor = _factor(options)
-    return Look(_shade(colour, factor), marker, _shade(colour, factor, _TEXT_LIGHTNESS))
+    return Look(
+        _shade(colour, factor),
+        marker,
+        _shade(colour, factor, lambda lightness: min(_TEXT_LIGHTNESS, lightness)),
+        _shade(colour, factor, lambda lightness: 0.5 + 0.4 * lightness),
+    )
+
+
+def dasharray(drafter: int) -> str | None:
+    """Return the dashes of the n-th drafter's lines as SVG writes them; None for a whole line."""
+    dash = DASHES[drafter % len(DASHES)]
+    return None if isinstance(dash, str) else " ".join(str(3 * length) for length in dash[1])
+
+
+def _other(rule: str) -> tuple[str, str]:
+    drawn = zlib.crc32(rule.encode())
+    return _COLOURS[drawn % len(_COLOURS)], _MARKERS[drawn // len(_COLOURS) % len(_MARKERS)]
 
 
 def _factor(options: str) -> float:
@@ -56,8 +79,9 @@ def _factor(options: str) -> float:
     return _BY_OTHERS[zlib.crc32(options.encode()) % len(_BY_OTHERS)] if options else 1.0
 
 
-def _shade(colour: str, factor: float, most: float = 1.0) -> str:
+def _shade(colour: str, factor: float, turn: Callable[[float], float] = float) -> str:
+    """Return ``colour`` with its lightness times ``factor``, then turned; hue and saturation stay."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
-    shaded = colorsys.hls_to_rgb(hue, min(most, lightness * factor), saturation)
+    shaded = colorsys.hls_to_rgb(hue, turn(min(1.0, lightness * factor)), saturation)
     return "#" + "".join(f"{round(255 * part):02X}" for part in shaded)

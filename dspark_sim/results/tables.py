@@ -74,9 +74,9 @@ def _fold_names(
 
 
 def fold_name(name: str, width: int) -> str:
-    """Return a spec broken after its punctuation into lines of at most ``width``, longer words whole."""
+    """Return a name broken after its punctuation into lines of at most ``width``, longer words whole."""
     lines = [""]
-    for part in re.findall(r"[^,:/=]*[,:/=]+|[^,:/=]+", name):
+    for part in re.findall(r"[^,:/= ]*[,:/= ]+|[^,:/= ]+", name):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part

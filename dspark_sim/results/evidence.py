@@ -1,0 +1,135 @@
+"""What trace and profile say by themselves, kept with the results: acceptance, reliability, step cost.
+
+Over the anchors that a full-block replay visits; intervals are 95% cluster-bootstrap intervals over
+prompts (:mod:`dspark_sim.workload.visits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dspark_sim.hardware.cost import verify_ms
+from dspark_sim.hardware.profile import HardwareProfile
+from dspark_sim.hardware.tables import capture_sizes
+from dspark_sim.rng import stream
+from dspark_sim.schema import FloatArray, IntArray
+from dspark_sim.workload.calibration import ECE_BINS, Calibration, ece
+from dspark_sim.workload.calibration import Evidence as Rounds
+from dspark_sim.workload.traces import DrafterTrace, Trace
+from dspark_sim.workload.visits import bootstrap, count, evidence, visited
+
+RESAMPLES = 200
+_LEVEL = (0.025, 0.975)
+
+
+def gather(
+    trace: Trace, profile: HardwareProfile, drafters: Iterable[str], most_requests: int
+) -> dict[str, Any]:
+    """Return acceptance and reliability of each drafter, and the cost of the forward pass by tokens.
+
+    Args:
+        trace: its acceptance and confidences.
+        profile: its step cost.
+        drafters: names of drafters of the trace.
+        most_requests: largest load; the cost is given up to that many whole blocks.
+    """
+    chosen = [trace.drafter(name) for name in drafters]
+    most_tokens = most_requests * (1 + max(drafter.gamma for drafter in chosen))
+    return {
+        "drafters": {drafter.name: _drafter(trace, drafter) for drafter in chosen},
+        "cost": _cost(profile, most_tokens),
+    }
+
+
+def _drafter(trace: Trace, drafter: DrafterTrace) -> dict[str, Any]:
+    anchors = visited(trace, drafter)
+    counts = count(trace, drafter, anchors)
+    found, (low, high) = counts.total(), bootstrap(counts, RESAMPLES, seed=0)
+    document: dict[str, Any] = {
+        "kind": drafter.kind,
+        "gamma": drafter.gamma,
+        "rounds": len(anchors),
+        "prompts": len(counts.rounds_K),
+        "accepted_len": [found.accepted_len, low.accepted_len, high.accepted_len],
+        "conditional": _rows(found.conditional_G, low.conditional_G, high.conditional_G),
+        "survival": _rows(found.survival_G, low.survival_G, high.survival_G),
+        "calibration": drafter.calibration.method,
+    }
+    if drafter.has_confidence:
+        rounds = evidence(trace, drafter, anchors)
+        _, prompt_M = np.unique(np.array(trace.prompt_key)[trace.request_N[anchors]], return_inverse=True)
+        raw = Calibration.identity(drafter.gamma)
+        document["reliability"] = {
+            "raw": _reliability(rounds, raw, prompt_M),
+            "calibrated": _reliability(rounds, drafter.calibration, prompt_M),
+        }
+    return document
+
+
+def _reliability(rounds: Rounds, calibration: Calibration, prompt_M: IntArray) -> dict[str, Any]:
+    """Return, for survivals of all positions together, predicted against observed by bin, and the ECE."""
+    survival = np.cumprod(calibration.apply(rounds.logit_MG), axis=1)
+    inside, hits, prompts = [], [], []
+    for position in range(survival.shape[1]):
+        there, hit = rounds.outcome(position)
+        inside.append(survival[there, position])
+        hits.append(hit)
+        prompts.append(prompt_M[there])
+    predicted, hit = np.concatenate(inside), np.concatenate(hits)
+    return {"ece": ece(predicted, hit), "bins": _bins(predicted, hit, np.concatenate(prompts))}
+
+
+def _bins(predicted: FloatArray, hit: Any, prompt: IntArray) -> list[dict[str, float]]:
+    place = np.minimum((predicted * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+    shape = (int(prompt.max(initial=0)) + 1, ECE_BINS)
+    cell = prompt * ECE_BINS + place
+
+    def sums(weights: Any) -> FloatArray:
+        found = np.bincount(cell, weights, minlength=shape[0] * ECE_BINS)
+        return np.asarray(found.reshape(shape), dtype=np.float64)
+
+    every, hits = sums(np.ones(len(cell))), sums(hit.astype(np.float64))
+    mean = sums(predicted).sum(axis=0)
+    draws = stream(0, "reliability").multinomial(shape[0], np.full(shape[0], 1 / shape[0]), size=RESAMPLES)
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanquantile((draws @ hits) / np.maximum(draws @ every, 1e-9), _LEVEL, axis=0)
+    total = every.sum(axis=0)
+    return [
+        {
+            "rounds": int(total[b]),
+            "predicted": float(mean[b] / total[b]),
+            "observed": float(hits[:, b].sum() / total[b]),
+            "low": float(low[b]),
+            "high": float(high[b]),
+        }
+        for b in np.flatnonzero(total)
+    ]
+
+
+def _cost(profile: HardwareProfile, most_tokens: int) -> dict[str, Any]:
+    """Return the forward pass by batch tokens [ms], at the sizes where it bends or jumps."""
+    captured = capture_sizes(profile.capture, profile.verify.tokens)
+    sizes = np.arange(1, most_tokens + 1)
+    ms = verify_ms(profile, most_tokens, captured)[1:]
+    kept = _corners(ms)
+    return {
+        "tokens": sizes[kept].tolist(),
+        "ms": [float(f"{value:.6g}") for value in ms[kept]],
+        "limit": captured[-1] if captured else None,
+    }
+
+
+def _corners(values: FloatArray) -> IntArray:
+    """Return the indices of a curve that straight lines between them rebuild it from."""
+    bend = np.abs(np.diff(values, 2)) > 1e-9 * np.abs(values).max()
+    return (
+        np.flatnonzero(np.concatenate([[True], bend, [True]])) if len(values) > 1 else np.arange(len(values))
+    )
+
+
+def _rows(*columns: FloatArray) -> list[list[float | None]]:
+    """Return [value, low, high] by position, None where no round has an outcome."""
+    return [[None if np.isnan(value) else float(value) for value in row] for row in np.column_stack(columns)]
