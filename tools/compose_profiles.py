@@ -14,7 +14,7 @@ from pathlib import Path
 from dspark_sim.files import write_text
 from dspark_sim.hardware.checks import comparisons
 from dspark_sim.hardware.library import RECIPES, composed_document
-from dspark_sim.hardware.shipped import b300_document
+from dspark_sim.hardware.shipped import b300_document, engine_tables
 from dspark_sim.hardware.writing import profile_text
 
 
@@ -39,6 +39,7 @@ def main() -> None:
     documents = [
         *(composed_document(recipe, arguments.data / "hardware") for recipe in RECIPES),
         b300_document(arguments.data / "engines" / "vllm_dsv4flash_tp4_b300_cost.csv"),
+        *engine_tables(arguments.data / "hardware" / "published_sps_tables.json"),
     ]
     for document in documents:
         path = arguments.out / f"{document['name']}.yaml"

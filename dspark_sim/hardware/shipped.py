@@ -6,11 +6,13 @@ Here stand the words and the few numbers that no table has, each with its source
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dspark_sim.hardware.exchange import Described, import_document
 from dspark_sim.hardware.profile import FORMAT
 
 GAMMA = 7
@@ -128,3 +130,30 @@ def _b300_sources() -> dict[str, Any]:
         "host.constant_ms": source("derived", HOST),
         "host.bubble_ms": source("assumed", "borrowed: " + BUBBLE),
     }
+
+
+def engine_tables(tables_json: Path) -> list[dict[str, Any]]:
+    """Return the two cost tables of engines that were published, as profiles.
+
+    Args:
+        tables_json: both tables by name.
+    """
+    tables = json.loads(tables_json.read_text(encoding="utf-8"))
+    gb10 = Described(
+        "gb10x2-inkling",
+        device="2 x GB10",
+        model="Inkling",
+        num_gpus=2,
+        source="SGLang's own profiler (dspark_sps_profiler), 1 to 16 requests of 8 tokens a rank: a public "
+        "deployment note",
+    )
+    additive = Described(
+        "trtllm-additive",
+        device="not stated",
+        model="not stated",
+        num_gpus=1,
+        source="the table of TensorRT-LLM's planner test (Apache-2.0, pull requests 17056 and 18392), which "
+        "calls it the shape of a certified table; hardware and model are not stated",
+    )
+    chosen = {"gb10_2x_inkling_sglang_dspark_block7": gb10, "trtllm_dspark_certified_table_shape": additive}
+    return [import_document(tables[key], described, key) for key, described in chosen.items()]
