@@ -23,16 +23,16 @@ from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafting import BlockStep, DraftBlock, cached, draft_freely
+from dspark_sim.model.planning import Planner
 from dspark_sim.model.prompts import TokenPrompt
 from dspark_sim.model.sampling import draw, probabilities
 from dspark_sim.model.target import Target
 from dspark_sim.model.verify import Verified, verify
-from dspark_sim.policies.base import BatchView, Policy
+from dspark_sim.policies.base import Policy
 from dspark_sim.rng import stream
 from dspark_sim.schema import DraftKind, FloatArray, IntArray
 from dspark_sim.workload.calibration import Calibration
 from dspark_sim.workload.rounds import Rounds
-from dspark_sim.workload.traces import quantise
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,7 @@ class LiveDecoder:
         self._cache = target.new_cache(rows, capacity)
         self._context = drafter.new_cache(rows, capacity)
         self._cost = StepCost(settings.profile, rows, rows * (1 + self.gamma))
+        self._planner = self._new_planner()
         self._calibration = settings.calibration or Calibration.identity(self.gamma)
         self._running: list[_Running] = []
 
@@ -137,6 +138,10 @@ class LiveDecoder:
         waiting = iter(requests)
         while self._admit(waiting):
             yield self._step()
+
+    def _new_planner(self) -> Planner:
+        kind = cast(DraftKind, self.drafter.config.kind)
+        return Planner(self.settings.policy, self._cost, kind, self.gamma)
 
     def _admit(self, waiting: Iterator[tuple[TokenPrompt, int]]) -> bool:
         """Fill free slots, again where a text ended with its first token; return whether any runs."""
@@ -193,22 +198,11 @@ class LiveDecoder:
 
     def _decide(self, logit_RG: np.ndarray) -> IntArray:
         """Verify lengths [R] from what the simulator would show the policy."""
-        policy, running, gamma = self.settings.policy, len(self._running), self.gamma
-        confidence = self._calibration.apply(logit_RG)
-        survival = quantise(np.cumprod(confidence, axis=1))
-        lagged = survival
-        if policy.lag:
-            ones = np.ones(gamma)
-            seen = [r.lagged[0] if len(r.lagged) == policy.lag else ones for r in self._running]
-            lagged = np.stack(seen)
-            for r, block in zip(self._running, survival, strict=True):
-                r.lagged.append(block)
-        kind = policy.info.draft_kind or cast(DraftKind, self.drafter.config.kind)
-        tokens = int(policy.options.get("k", gamma)) if kind in ("mtp", "eagle") else gamma
-        kv_tokens = sum(r.position + 1 for r in self._running)
-        draft_s = self._cost.draft_s(kind, running, tokens)
-        step_s_M = self._cost.step_s_M(running, kv_tokens, running * gamma, draft_s, policy.synchronous)
-        return policy(BatchView(survival, confidence, lagged, step_s_M, gamma, policy.lag))
+        return self._planner.decide(self._running, self._calibration.apply(logit_RG))
+
+    def _learn(self, accepted_R: IntArray) -> None:
+        """Tell the policy's memory what was accepted."""
+        self._planner.learn(accepted_R)
 
     def _verify(self, step: _Step, block: DraftBlock, verify_len_R: Tensor) -> Verified:
         """One target pass over anchors and verified drafts; keeps what was accepted in the caches."""
@@ -231,6 +225,7 @@ class LiveDecoder:
     def _commit(
         self, block: DraftBlock, done: Verified, length_R: IntArray, logit_RG: np.ndarray
     ) -> list[LiveRound]:
+        self._learn(done.accepted_R.numpy())
         drafted = self.drafter.to_full(block.index_RG).tolist()
         rounds = []
         for n, r in enumerate(self._running):
