@@ -87,18 +87,31 @@ class Setup:
 
 @dataclass(frozen=True)
 class Task:
-    """One point to compute: ``drafter`` is one of the trace, ``policy`` a normalised spec."""
+    """One point to compute: ``drafter`` is one of the trace, ``policy`` a normalised spec.
+
+    ``share``: (index, count) of the share of the trace's prompts to replay; None: all of them.
+    """
 
     setup: Setup
     drafter: str
     policy: str
     concurrency: int
     seed: int
+    share: tuple[int, int] | None = None
+
+    def load_trace(self) -> Trace:
+        """Return the texts that this point replays."""
+        return self.setup.load_trace() if self.share is None else _share(self.setup.trace, *self.share)
 
 
 @lru_cache(maxsize=4)
 def _trace(name: str) -> Trace:
     return read_trace(name)
+
+
+@lru_cache(maxsize=32)
+def _share(name: str, index: int, count: int) -> Trace:
+    return _trace(name).share_of_prompts(index, count)
 
 
 @lru_cache(maxsize=4)
@@ -155,7 +168,7 @@ def simulate_task(task: Task) -> Point:
     """
     setup = task.setup
     run = simulate(
-        setup.load_trace(),
+        task.load_trace(),
         setup.load_profile(),
         parse_policy(task.policy),
         concurrency=task.concurrency,
@@ -169,10 +182,19 @@ def simulate_task(task: Task) -> Point:
 
 
 def grid(
-    setup: Setup, arms: Iterable[tuple[str, str]], loads: Iterable[int], seeds: Iterable[int]
+    setup: Setup,
+    arms: Iterable[tuple[str, str]],
+    loads: Iterable[int],
+    seeds: Sequence[int],
+    by_prompts: bool = False,
 ) -> list[Task]:
-    """Return the tasks of a grid: by arm (drafter, policy), then load, then seed."""
-    return [Task(setup, *arm, load, seed) for arm, load, seed in itertools.product(arms, loads, seeds)]
+    """Return the tasks of a grid: by arm (drafter, policy), then load, then seed.
+
+    With ``by_prompts`` every seed replays its own share of the trace's prompts.
+    """
+    shares = [(i, len(seeds)) if by_prompts and len(seeds) > 1 else None for i in range(len(seeds))]
+    replications = list(zip(seeds, shares, strict=True))
+    return [Task(setup, *arm, load, *one) for arm, load, one in itertools.product(arms, loads, replications)]
 
 
 def sweep(
@@ -253,6 +275,7 @@ class PointStore:
             "rule": _rule_hash(task.policy),
             "concurrency": task.concurrency,
             "seed": task.seed,
+            "share": task.share,
         }
         if believed := task.setup.load_believed(task.drafter):
             what["believed"] = profile_hash(believed)
@@ -264,6 +287,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
     """Return the document of a run: what was asked of what, by content, without clock or path."""
     trace, profile = setup.load_trace(), setup.load_profile()
     believed = {"spec": setup.believed, "doubts": believed_doubts(tasks)} if setup.believed else None
+    replications = "all prompts" if tasks[0].share is None else "a share of the prompts each"
     return {
         "version": __version__,
         "code": code_hash(),
@@ -287,6 +311,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
         },
         "believed": believed,
         "settings": {"output_tokens": setup.output_tokens, "max_output_tokens": setup.max_output_tokens},
+        "replications": replications,
         "grid": {
             name: list(dict.fromkeys(getattr(task, name) for task in tasks))
             for name in ("drafter", "policy", "concurrency", "seed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from small_traces import small_trace
 
 from dspark_sim import sweep as module
 from dspark_sim.errors import InputError
@@ -111,3 +112,33 @@ def test_overrides_are_split_between_profile_and_run():
     given = {"capture.limit": "512", "workload.max_output_tokens": "64"}
     assert split_overrides(given) == ((("capture.limit", "512"),), 64)
     assert split_overrides({}) == ((), None)
+
+
+def test_shares_of_prompts_are_disjoint_whole_prompts_and_together_everything():
+    trace = small_trace(requests=30)
+    shares = [trace.share_of_prompts(i, 4) for i in range(4)]
+    prompts = [set(share.prompt_key) for share in shares]
+    assert sum(map(len, prompts)) == len(set().union(*prompts)) == len(set(trace.prompt_key))
+    assert sorted(name for share in shares for name in share.request_id) == sorted(trace.request_id)
+
+
+def test_more_replications_than_prompts_are_refused():
+    trace = small_trace(requests=5)
+    with pytest.raises(InputError, match="want that many prompts"):
+        trace.share_of_prompts(0, len(set(trace.prompt_key)) + 1)
+
+
+def test_replicating_over_prompts_replays_different_texts_and_keeps_points_apart(toy_trace, tmp_path):
+    setup, arms = Setup(toy_trace, HW, output_tokens=100), ARMS[:1]
+    tasks = grid(setup, arms, [2], [0, 1]) + grid(setup, arms, [2], [0, 1], by_prompts=True)
+    store = PointStore(tmp_path)
+    sweep(tasks, store=store)
+    assert len(list(tmp_path.glob("*.json"))) == 4
+    texts = [set(task.load_trace().request_id) for task in tasks]
+    assert texts[0] == texts[1]
+    assert not texts[2] & texts[3]
+
+
+def test_one_replication_over_prompts_replays_everything(toy_trace):
+    (task,) = grid(Setup(toy_trace, HW, output_tokens=100), ARMS[:1], [2], [7], by_prompts=True)
+    assert task.share is None

@@ -28,6 +28,14 @@ SeedsOption = Annotated[
     int,
     typer.Option("--seeds", min=1, help="Replications, at seed, seed + 1, ...; two or more give intervals."),
 ]
+ReplicateOption = Annotated[
+    str,
+    typer.Option(
+        "--replicate",
+        help="What replications differ in: seeds (all replay every prompt: how well this trace was "
+        "simulated) or prompts (each replays its own share: how well the prompts stand for the traffic).",
+    ),
+]
 DrafterOption = Annotated[
     list[str] | None, typer.Option("--drafter", help="Drafter of the trace, repeats. Default: one of them.")
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspark_sim.cli.common import output_folder, parse_set, warn
-from dspark_sim.errors import InputError
+from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from dspark_sim.hardware.profile import HardwareProfile
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: What is compared where no --policy is given: no speculation, the paper's baseline, a fixed length,
 #: every drafted token, the paper's rule as written, and as it runs in production.
 DEFAULT_POLICIES = ("off", "mtp:k=1", "static:k=3", "full", "dspark", "dspark-async")
+
+#: What replications may differ in.
+REPLICATE = ("seeds", "prompts")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def make_plan(
     assignments: Sequence[str] | None,
     baseline: str | None,
     believed: str | None = None,
+    replicate: str = "seeds",
     defaults: Sequence[str] = DEFAULT_POLICIES,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
@@ -58,6 +62,9 @@ def make_plan(
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.sweep import Setup, believed_doubts, grid, split_overrides
 
+    if replicate not in REPLICATE:
+        known = " or ".join(REPLICATE)
+        raise InputError(f"--replicate {replicate}: must be {known}{did_you_mean(replicate, REPLICATE)}")
     overrides, cut = split_overrides(parse_set(assignments or ()))
     setup = Setup(trace, hw, overrides, output_tokens, cut, believed)
     names: Sequence[str | None] = drafters or [None]
@@ -72,7 +79,7 @@ def make_plan(
         raise InputError("no policy is left that drafter and profile can serve")
     labels = list(dict.fromkeys(label for _, label in arms))
     against = choose_baseline(baseline, labels)
-    tasks = grid(setup, dict.fromkeys(arms), loads, seeds)
+    tasks = grid(setup, dict.fromkeys(arms), loads, seeds, by_prompts=replicate == "prompts")
     for doubt in believed_doubts(tasks):
         warn(f"--believed {believed}: {doubt}")
     return Plan(setup, tasks, against)

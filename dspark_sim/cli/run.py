@@ -32,6 +32,7 @@ def run(
     output_tokens: o.TokensOption = 50_000,
     seed: o.SeedOption = 0,
     seeds: o.SeedsOption = 1,
+    replicate: o.ReplicateOption = "seeds",
     drafter: o.DrafterOption = None,
     lag: o.LagOption = None,
     assignments: o.SetOption = None,
@@ -49,6 +50,7 @@ def run(
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
+        replicate=replicate,
     )  # fmt: skip
     folder = plan.chosen_folder(out, "runs", asked, json_out)
     results = answer.compute(asked, jobs)

@@ -27,6 +27,7 @@ def sweep(
     output_tokens: o.TokensOption = 50_000,
     seed: o.SeedOption = 0,
     seeds: o.SeedsOption = 1,
+    replicate: o.ReplicateOption = "seeds",
     drafter: o.DrafterOption = None,
     lag: o.LagOption = None,
     assignments: o.SetOption = None,
@@ -48,6 +49,7 @@ def sweep(
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
+        replicate=replicate,
     )  # fmt: skip
     folder = plan.chosen_folder(out, "sweeps", asked, quiet=False)
     assert folder is not None, "a sweep always has a folder"

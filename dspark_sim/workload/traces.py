@@ -219,6 +219,23 @@ class Trace:
             drafters={name: d.take(anchors) for name, d in self.drafters.items()},
         )
 
+    def share_of_prompts(self, index: int, count: int) -> Trace:
+        """Return share ``index`` of ``count`` disjoint ones, all samples of a prompt in one share.
+
+        Replications over different prompts are independent draws of the traffic, so an interval over
+        them says how well the recorded prompts stand for it. Prompts are dealt in an order of their
+        own (by hash of their name), the same for every trace that holds them.
+
+        Raises:
+            InputError: fewer prompts than shares.
+        """
+        prompts = sorted(set(self.prompt_key), key=lambda name: hashlib.sha256(name.encode()).digest())
+        if len(prompts) < count:
+            have = f"trace '{self.name}' has {len(prompts)}"
+            raise InputError(f"{have} prompts; {count} replications want that many prompts")
+        mine = set(prompts[index::count])
+        return self.take([name in mine for name in self.prompt_key])
+
     def with_calibration(self, drafter: str, calibration: Calibration) -> Trace:
         """Return the trace with ``calibration`` on one drafter, in its metadata too."""
         meta: dict[str, Any] = json.loads(json.dumps(self.meta))
