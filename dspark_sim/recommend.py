@@ -1,10 +1,10 @@
 """The best admissible setting for an SLA: policy, draft length, capture limit, most users.
 
-Searched in two steps. Every setting runs at a few loads. Settings that could be first or second, and no
-speculation, are refined: where the SLA starts to fail the interval is halved down to single users, around
-the best load likewise, and a policy of constant length is tried where its steps just fill a captured size,
-because between two captured sizes its throughput can only rise with the load. The answer is the best
-point that was simulated and meets the SLA: nothing is interpolated.
+Branch and bound in two steps. Every setting runs at a few loads. Settings that could be first or second,
+and no speculation, are refined: an interval of loads is halved as long as it may meet the SLA and beat
+the setting's best, and a policy of constant length is tried where its steps just fill a captured size,
+because up to there its throughput can only rise with the load. The answer is the best point that was
+simulated and meets the SLA: nothing is interpolated.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from dspark_sim.sweep import Setup, Task
 #: Simulates tasks and returns their points, in order (:func:`dspark_sim.sweep.sweep`).
 Measure = Callable[[Sequence[Task]], list[Point]]
 
-#: A setting is refined unless its most promising load, were it this much better, would still lose.
-SLACK = 0.1
+_LEAST_ROOM, _MOST_ROOM = 0.01, 0.25  # how far a curve may rise between two simulated loads
 OFF = "off"
 
 
@@ -145,9 +144,9 @@ class Search:
     def _refine(self, sla: float) -> None:
         """Refine ``off``, and from the most promising on whatever could be first or second."""
         settled: list[float] = []
-        for arm in sorted(self._arms, key=lambda arm: -_reading(arm, sla)):
-            may_count = len(settled) < 2 or _reading(arm, sla) * (1 + SLACK) >= settled[-2]
-            if may_count or arm.setting.policy == OFF:
+        hope = {id(arm): max((most for *_, most in _hopes(arm, sla)), default=0.0) for arm in self._arms}
+        for arm in sorted(self._arms, key=lambda arm: -hope[id(arm)]):
+            if len(settled) < 2 or hope[id(arm)] >= settled[-2] or arm.setting.policy == OFF:
                 self._run([(arm, load) for load in self._full_steps(arm)])
                 while middles := _middles(arm, sla):
                     self._run([(arm, load) for load in middles])
@@ -193,26 +192,27 @@ def _lossless(arm: Measured) -> bool:
     return all(p["lossless"] != "not-lossless" for points in arm.points.values() for p in points)
 
 
-def _reading(arm: Measured, sla: float) -> float:
-    """Return the most tok/s/GPU that a setting may have: at loads that meet the SLA, or right above them."""
-    loads = sorted(arm.points)
-    best = 0.0
-    for i, load in enumerate(loads):
-        if arm.meets(load, sla):
-            best = max(best, *(arm.gpu(other) for other in loads[i : i + 2]))
-    return best
+def _hopes(arm: Measured, sla: float) -> list[tuple[int, int, float]]:
+    """Return the intervals of loads that may meet ``sla``: (low, high, the most tok/s/GPU in it).
+
+    Between two loads speed and throughput are taken to pass their better end by no more than the
+    interval's relative width (at least 1%, at most 25%): costs jump, but by a step at a time.
+    """
+    found = []
+    for low, high in pairwise(sorted({min(arm.points), *arm.points, max(arm.points) + 1})):
+        ends = [load for load in (low, high) if load in arm.points]
+        room = 1 + min(_MOST_ROOM, max(_LEAST_ROOM, (high - low) / high))
+        if room * max(arm.mean(load, "tok_per_s_per_user") for load in ends) >= sla:
+            found.append((low, high, room * max(arm.gpu(load) for load in ends)))
+    return found
 
 
 def _middles(arm: Measured, sla: float) -> list[int]:
-    """Return the middles of the intervals where the SLA starts or stops to hold, and beside the best load."""
-    loads, best = sorted(arm.points), arm.best(sla)
-    if best is None:
-        return []
-    return [
-        (low + high) // 2
-        for low, high in pairwise(loads)
-        if high - low > 1 and (arm.meets(low, sla) != arm.meets(high, sla) or best in (low, high))
-    ]
+    """Return the middles of the intervals that may hold a better load than the best so far."""
+    best = arm.best(sla)
+    bar = 0.0 if best is None else arm.gpu(best)
+    hopes = _hopes(arm, sla)
+    return [(low + high) // 2 for low, high, most in hopes if high - low > 1 and most >= bar]
 
 
 def break_even(rival: Choice, off: Choice) -> float:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Browser:
         self._profile = tempfile.mkdtemp(prefix="dspark-sim-browser-")
         arguments = [binary, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"]
         self._process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._stack = ExitStack()
         self._count = 0
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -67,7 +69,8 @@ class Browser:
         port = self._port()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=WAIT_S) as answer:
             [tab] = [target for target in json.load(answer) if target["type"] == "page"]
-        self._socket = connect(tab["webSocketDebuggerUrl"], max_size=None, open_timeout=WAIT_S)
+        wire = connect(tab["webSocketDebuggerUrl"], max_size=None, open_timeout=WAIT_S)
+        self._socket = self._stack.enter_context(wire)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -125,9 +128,7 @@ class Browser:
 
     def run(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the page."""
-        answer = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -159,6 +160,7 @@ class Browser:
 
     def close(self) -> None:
         """End the browser and remove its profile."""
+        self._stack.close()
         self._process.terminate()
         try:
             self._process.wait(timeout=20)

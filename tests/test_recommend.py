@@ -148,7 +148,7 @@ def test_the_cap_is_found_to_the_user():
     assert (answer.ranking[1].setting.policy, answer.ranking[1].load) == ("off", 12)
     words = paragraph(answer)
     assert words.startswith("For 80 tok/s/user: full (lossless), at most 45 users at a time")
-    assert "Against no speculation (960 tok/s/GPU at 12 users): +275.0% ±0.0" in words
+    assert "Against no speculation (968 tok/s/GPU at 12 users): +272% ±0" in words
     assert "Next best: off at 12 users" in words
 
 

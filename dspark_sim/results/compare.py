@@ -172,7 +172,8 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
         first, second = a.get(part), b.get(part)
         if first != second:
             words = [_words(own, other) for own, other in ((first, second), (second, first))]
-            found.append(f"{name}: {words[0]} → {words[1]}" if any(words) else f"{name}: other content")
+            shown = " → ".join(word or "none" for word in words)
+            found.append(f"{name}: {shown if any(words) else 'other content'}")
     return found
 
 

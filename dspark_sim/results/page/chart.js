@@ -2,7 +2,7 @@
 // Drawn anew at the width that there is, so words keep their size on a phone.
 "use strict";
 
-const MARGIN = { left: 62, right: 18, top: 14, bottom: 46 };
+const MARGIN = { right: 18, top: 14, bottom: 46 };
 const LANE = 18;
 const WORD = 6.6; // pixels a character of an anchor's words takes
 
@@ -27,14 +27,16 @@ class Chart {
     const now = (this.now = this.spec());
     const width = Math.max(260, this.host.clientWidth);
     const lanes = now.lanes || [];
-    const rows = anchorRows(now.uprights || [], now, width);
-    const top = MARGIN.top + 16 * rows.count;
     const inner = Math.max(190, Math.min(380, width * 0.5));
+    const ticks = scale(now.y, inner, 0);
+    const left = 34 + 7.4 * Math.max(...ticks.ticks.map((value) => ticks.words(value).length));
+    const rows = anchorRows(now.uprights || [], now.x, left, width);
+    const top = MARGIN.top + 16 * rows.count;
     const bottom = MARGIN.bottom + (lanes.length ? 10 + LANE * lanes.length : 0);
     const height = top + inner + bottom;
-    this.box = { left: MARGIN.left, top, right: width - MARGIN.right, bottom: top + inner };
-    this.x = scale(now.x, this.box.left, this.box.right);
-    this.y = scale(now.y, this.box.bottom, this.box.top);
+    this.box = { left, top, right: width - MARGIN.right, bottom: top + inner };
+    this.x = scale(now.x, left, this.box.right);
+    this.y = scale(now.y, this.box.bottom, top);
     this.spots = [];
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -158,7 +160,7 @@ class Chart {
 
   anchors(uprights, width) {
     const { top, bottom } = this.box;
-    const rows = anchorRows(uprights, this.now, width);
+    const rows = anchorRows(uprights, this.now.x, this.box.left, width);
     uprights.forEach((upright, i) => {
       const x = Math.min(this.x(upright.x), this.box.right);
       const y = top - 5 - 16 * rows.row[i];
@@ -265,10 +267,9 @@ function roundTicks(min, max, count) {
 }
 
 // Rows of the words above the plot, the rightmost lowest, so that no line crosses words to its left.
-function anchorRows(uprights, now, width) {
-  const low = MARGIN.left;
-  const flat = (value) => low + ((value - now.x.min) / (now.x.max - now.x.min)) * (width - MARGIN.right - low);
-  const start = uprights.map((u) => Math.min(flat(Math.min(u.x, now.x.max)) + 5, width - WORD * u.label.length - 2));
+function anchorRows(uprights, axis, low, width) {
+  const flat = (value) => low + ((value - axis.min) / (axis.max - axis.min)) * (width - MARGIN.right - low);
+  const start = uprights.map((u) => Math.min(flat(Math.min(u.x, axis.max)) + 5, width - WORD * u.label.length - 2));
   const row = new Array(uprights.length).fill(0);
   for (let i = uprights.length - 1; i >= 0; i -= 1) {
     for (let j = i + 1; j < uprights.length; j += 1) {
