@@ -45,7 +45,7 @@ def views(draw, ties=None, lag=2):
 
 
 @pytest.mark.parametrize("spec", EXAMPLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(view=views())
 def test_contract(spec, view):
     """One int64 length in 0..gamma a request; same view, same answer; the view is left alone."""
@@ -158,7 +158,7 @@ def at_lag(view, lag):
 
 
 @pytest.mark.parametrize("info", CLAIM, ids=lambda info: info.name)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(view=views(), fill=st.sampled_from([0.0, 0.5, 1.0]))
 def test_rules_called_lossless_do_not_look_past_what_they_verify(info, view, fill):
     policy = parse_policy(info.example)
