@@ -167,6 +167,7 @@ def _live(target: Target, names: Sequence[str], ask: LiveAsk, out: Path) -> None
     meta = {
         "trace": ask.trace,
         "drafter": chosen.name,
+        "checkpoint": chosen.checkpoint,
         "policy": policy.label,
         "concurrency": ask.concurrency,
         "hw": ask.hw,
