@@ -14,8 +14,10 @@ Shape legend: Q requests, J = G + 1 commits of a round, K values of beta tried a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from dspark_sim.engine.simulator import simulate
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.registry import parse_policy
+from dspark_sim.results.metrics import tok_per_s
 from dspark_sim.schema import DraftKind, FloatArray, IntArray, RunLog
 from dspark_sim.workload.calibration import Calibration
 from dspark_sim.workload.traces import DrafterTrace, Trace
@@ -235,6 +238,52 @@ def clairvoyant(
         seed=seed,
         max_output_tokens=max_output_tokens,
     )
+
+
+def yardsticks(
+    trace: Trace,
+    profile: HardwareProfile,
+    speeds: Mapping[str, float],
+    *,
+    concurrency: int,
+    output_tokens: int,
+    seed: int,
+    drafter: str | None = None,
+    max_output_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Return what policies reached at one load, beside the yardsticks [tok/s], and their shares of the gain.
+
+    Args:
+        trace: as replayed.
+        profile: true cost of a step.
+        speeds: tok/s by policy label; ``off`` must be there, ``static:k=N`` count for the best static.
+        concurrency: the load [requests].
+        output_tokens: of the clairvoyant's run [tokens].
+        seed: of the same.
+        drafter: as in :func:`bound`.
+        max_output_tokens: as in :func:`bound`.
+    """
+    limit = bound(
+        trace, profile, concurrency=concurrency, drafter=drafter, max_output_tokens=max_output_tokens
+    )
+    seer = clairvoyant(
+        trace, profile, concurrency=concurrency, output_tokens=output_tokens, seed=seed, drafter=drafter,
+        max_output_tokens=max_output_tokens,
+    )  # fmt: skip
+    fixed = [label for label in speeds if label == "off" or label.startswith("static:")]
+    best = max(fixed, key=speeds.__getitem__)
+    return {
+        "concurrency": concurrency,
+        "off": speeds["off"],
+        "best_static": {"policy": best, "tok_per_s": speeds[best]},
+        "clairvoyant": tok_per_s(seer),
+        "bound": limit.tok_per_s,
+        "line": {"alpha_s": limit.alpha_s, "beta_s": limit.beta_s},
+        "policies": {
+            label: {"tok_per_s": speed, "share": share_of_gain(speed, speeds["off"], limit.tok_per_s)}
+            for label, speed in speeds.items()
+        },
+    }
 
 
 def _told(drafter: DrafterTrace) -> DrafterTrace:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from dspark_sim.schema import FloatArray, IntArray
 SIZES = ((1, 2, 60), (2, 2, 80), (2, 3, 80), (3, 3, 80), (4, 5, 60), (2, 7, 40), (24, 7, 12))
 _RANDOM_FILLS = 6
 _CELLS = 12
+_DRAFT_FILLS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _try_drafting(policy: Policy, moment: Moment, rng: np.random.Generator) -> C
     if draft_R is None:
         return None
     everything = np.ones(view.confidence_RG.shape, dtype=bool)
-    for values in _fills(view, everything, rng):
+    for values in islice(_fills(view, everything, rng), _DRAFT_FILLS):
         then = policy.decide(with_confidence(view, values), moment.state).draft_R
         if then is None or not np.array_equal(then, draft_R):
             moved = np.full_like(draft_R, view.gamma) if then is None else then

@@ -65,6 +65,6 @@ def audit(
         verdict = "not-lossless"
     claimed = policy.verdict
     if temperature == 0:
-        verdict = claimed = "lossless"
+        verdict, claimed, found = "lossless", "lossless", None
     peeks = policy.info.stateful and state_reads_tails(policy, seed=seed)
     return Audit(policy.label, policy.lag, temperature, of_token, claimed, verdict, found, peeks)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 def policies(
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of docs/policies.md.")] = False,
 ) -> None:
     """List the verification policies: options with defaults, lag, lossless verdict, source.
 
@@ -25,9 +26,29 @@ def policies(
     if json_out:
         print_json({"schema": "dspark-sim/policies/1", "policies": rows})
         return
-    headers = dict.fromkeys(["policy", "options", "lag", "lossless at T > 0", "source"], "<")
-    print(text_table(headers, [_cells(row) for row in rows]))
+    if markdown:
+        print(markdown_table(registered()))
+        return
+    cells = [_cells(row) for row in rows]
+    print(text_table(dict.fromkeys(cells[0], "<"), cells))
     print("Verdicts hold at the default lag; at temperature 0 every rule is lossless.")
+
+
+def markdown_table(infos: list[PolicyInfo]) -> str:
+    """Return rules, options, verdicts and what they were checked against as a Markdown table."""
+    columns = ("policy", "options", "reads", "lag", "at T > 0", "checked against", "source")
+    rows = []
+    for info in infos:
+        row = _row(info)
+        cells = _cells(row)
+        options = ", ".join(f"`{word}`" for word in cells["options"].split(", ")) if row["options"] else ""
+        checked = {"paper": "the paper", "engine": "the engine's description", "page": "the project's page",
+                   "abstract": "an abstract only", "own": "-"}[info.basis]  # fmt: skip
+        rows.append(
+            [f"`{info.name}`", options, info.reads, cells["lag"], row["lossless"], checked, info.source]
+        )
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _row(info: PolicyInfo) -> dict[str, Any]:
@@ -45,6 +66,7 @@ def _row(info: PolicyInfo) -> dict[str, Any]:
         "needs_confidence": info.needs_confidence,
         "reads": info.reads,
         "source": info.source,
+        "checked_against": info.basis,
     }
 
 
@@ -55,5 +77,6 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "options": ", ".join(options) or "-",
         "lag": str(row["default_lag"]),
         "lossless at T > 0": row["lossless"],
+        "checked against": row["checked_against"],
         "source": row["source"],
     }
