@@ -16,12 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspark_sim.engine.batching import RequestStream
-from dspark_sim.engine.recorder import Recorder
-from dspark_sim.engine.replay import build_replay
-from dspark_sim.engine.replica import Replica
+from dspark_sim.engine.simulator import simulate
 from dspark_sim.errors import InputError
-from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.base import Policy
 from dspark_sim.rng import stream
@@ -32,24 +28,6 @@ from dspark_sim.workload.traces import Trace
 
 #: Bins of the distribution test, cut at quantiles of both sides together.
 _BINS = 64
-
-
-class _RoundLog(Recorder):
-    """A recorder that also keeps every round; ``row_R`` is set to the anchors before each commit."""
-
-    def __init__(self, gamma: int, slots: int) -> None:
-        super().__init__(gamma, slots, 0, None)
-        self.row_R: IntArray = np.empty(0, dtype=np.int64)
-        self.rounds: list[tuple[IntArray, IntArray, IntArray]] = []
-
-    def step(
-        self, verify_len_R: IntArray, accepted_R: IntArray, *, start_s: float, step_s: float,
-        batch_tokens: int, committed: int,
-    ) -> None:  # fmt: skip
-        """Note one step, and its rounds one by one."""
-        times = {"start_s": start_s, "step_s": step_s}
-        super().step(verify_len_R, accepted_R, batch_tokens=batch_tokens, committed=committed, **times)
-        self.rounds.append((self.row_R, verify_len_R.copy(), accepted_R.astype(np.int64)))
 
 
 def replay_rounds(
@@ -63,30 +41,31 @@ def replay_rounds(
 ) -> Rounds:
     """Serve every request of ``trace`` once, in shuffled order from first token to last, and log the rounds.
 
-    The engine's own step does it, without a clock: nothing here depends on simulated time.
+    Nothing here depends on simulated time.
 
     Raises:
         InputError: the policy does not fit the drafter.
     """
-    chosen = trace.drafter(drafter)
-    replay = build_replay(trace, chosen, policy, None)
-    count = len(trace.request_id)
-    slots = min(concurrency, count)
-    cost = StepCost(profile, slots, slots * (1 + replay.gamma))
-    log, requests = _RoundLog(replay.gamma, slots), RequestStream(count, seed, count)
-    replica = Replica(replay, policy, cost=cost, believed=cost, stream=requests, recorder=log, slots=slots)
-    while replica.admit(0.0):
-        replica.decide()
-        log.row_R = replica.batch.row_R.copy()
-        replica.commit(0.0, 0.0, 0.0)
-    row_M, verify_len_M, accepted_M = (np.concatenate(parts) for parts in zip(*log.rounds, strict=True))
+    log: list[tuple[IntArray, IntArray, IntArray]] = []
+    simulate(
+        trace,
+        profile,
+        policy,
+        concurrency=concurrency,
+        output_tokens=1,
+        seed=seed,
+        drafter=drafter,
+        requests=len(trace.request_id),
+        observer=lambda *rounds: log.append(rounds),
+    )
+    row_M, verify_len_M, accepted_M = (np.concatenate(parts) for parts in zip(*log, strict=True))
     return Rounds(
         meta={"policy": policy.label, "concurrency": concurrency, "trace": trace.name, "seed": seed},
         request_id=[trace.request_id[q] for q in trace.request_N[row_M]],
         anchor_M=trace.anchor_N[row_M],
         verify_len_M=verify_len_M,
         accepted_M=accepted_M,
-        confidence_logit_MG=chosen.logits_NG()[row_M],
+        confidence_logit_MG=trace.drafter(drafter).logits_NG()[row_M],
     )
 
 

@@ -45,28 +45,60 @@ POINT_COLUMNS: dict[str, str] = {
 }
 
 
+def _none() -> IntArray:
+    return np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class StepLog:
-    """The measured engine steps of one run, one entry a step, in order. All arrays have shape [S]."""
+    """The measured engine steps of one run, one entry a step, in order of their ends; shapes [S].
+
+    The arrays from ``prefill_tokens`` on are empty where a log does not hold them.
+    """
 
     start_s: FloatArray  # simulated time at which the step starts
     step_s: FloatArray  # its duration
-    num_running: IntArray  # R
-    batch_tokens: IntArray  # B = sum(1 + verify_len), as scheduled (before padding)
+    num_running: IntArray  # R, the requests that decode in the step
+    batch_tokens: IntArray  # B = sum(1 + verify_len) + prefill_tokens, as scheduled (before padding)
     verify_tokens: IntArray  # sum(verify_len)
     accepted_tokens: IntArray  # draft tokens accepted (bonus excluded, before the cut at the end of a text)
-    committed_tokens: IntArray  # output tokens committed
+    committed_tokens: IntArray  # output tokens committed, those of finished prompts included
+    prefill_tokens: IntArray = field(default_factory=_none)  # prompt tokens computed
+    prefill_outputs: IntArray = field(default_factory=_none)  # tokens that finished prompts yielded
+    resident: IntArray = field(default_factory=_none)  # requests admitted: decoding, or in prefill
+    waiting: IntArray = field(default_factory=_none)  # requests that wait at this replica
+    kv_blocks: IntArray = field(default_factory=_none)  # KV blocks allocated; 0 where KV is unlimited
+    replica: IntArray = field(default_factory=_none)  # engines of a prefill pool count on behind the others
+
+
+@dataclass(frozen=True, slots=True)
+class GapLog:
+    """Inter-token gaps: time between the steps in which a request's tokens appear, one or several at once.
+
+    A gap that several requests share is one entry. Shapes [X].
+    """
+
+    gap_s: FloatArray = field(default_factory=lambda: np.empty(0))
+    requests: IntArray = field(default_factory=_none)  # requests that saw this gap
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """Requests completed in the measured window that started at their first token. Shapes [Q]."""
+    """Requests completed in the measured window that started at their first token. Shapes [Q].
 
-    request: IntArray  # row of the trace
+    The arrays from ``arrival_s`` on are empty where a log does not hold them.
+    """
+
+    request: IntArray  # row of the trace (closed loop) or of the workload
     start_s: FloatArray  # token 0 (from prefill) is there
     end_s: FloatArray  # last token is there
     output_tokens: IntArray  # n, token 0 included
     rounds: IntArray
+    arrival_s: FloatArray = field(default_factory=lambda: np.empty(0))  # it was sent
+    admission_s: FloatArray = field(default_factory=lambda: np.empty(0))  # a replica first took it in
+    prompt_tokens: IntArray = field(default_factory=_none)
+    preemptions: IntArray = field(default_factory=_none)  # times it lost its KV
+    replica: IntArray = field(default_factory=_none)  # where it was admitted last
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +107,10 @@ class RunLog:
 
     policy: str
     drafter: str
-    concurrency: int
+    concurrency: int  # users; 0: open loop
     seed: int
     lag: int
-    num_gpus: int
+    num_gpus: int  # of all replicas and of a prefill pool
     lossless: Verdict
     steps: StepLog
     requests: RequestLog
@@ -87,4 +119,6 @@ class RunLog:
     verify_len_counts: IntArray  # [G+1] rounds by verify_len
     position_verified: IntArray  # [G] rounds that verified position j+1
     position_accepted: IntArray  # [G] rounds that verified and accepted position j+1
+    gaps: GapLog = field(default_factory=GapLog)
+    refused: IntArray = field(default_factory=_none)  # requests that no replica's KV holds
     meta: dict[str, Any] = field(default_factory=dict)

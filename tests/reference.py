@@ -55,6 +55,14 @@ class Texts:
             self._accepted[self.offset[request.row] + request.anchor], request.length - 1 - request.anchor
         )
 
+    def visited(self, row: int) -> list[int]:
+        """Anchors of text ``row`` from which rounds of a full-block verification start."""
+        anchors, anchor = [], 0
+        while anchor < self.length[row] - 1:
+            anchors.append(anchor)
+            anchor += self._accepted[self.offset[row] + anchor] + 1
+        return anchors
+
     def confidence(self, request: Request) -> list[float]:
         return self._confidence[self.offset[request.row] + request.anchor]
 
@@ -187,31 +195,35 @@ class Reference:
             self.waiting.append(request)
 
     def start_in_mid_text(self) -> None:
-        places = [(q, i) for q, n in enumerate(self.texts.length) for i in range(n - 1)]
+        places = [(q, i) for q in range(len(self.texts.length)) for i in self.texts.visited(q)]
         for slot, place in enumerate(stream(self.seed, "start").integers(len(places), size=self.slots)):
             row, anchor = places[place]
             self.running[slot] = Request(row, self.texts.length[row], self.texts.prompt[row], anchor, None)
 
     def admit(self) -> None:
-        """Fill the empty slots in order; look again if a text of one token was done at once."""
+        """Fill the empty slots in order; a text of one token is done at once and takes none."""
         while None in self.running and self.waiting:
-            for slot in [s for s, r in enumerate(self.running) if r is None]:
-                if self.waiting:
-                    self.running[slot] = self.waiting.popleft()
-                    self.running[slot].start_s = self.now
-            self.free_finished()
+            request = self.waiting.popleft()
+            request.start_s = self.now
+            if request.length == 1:
+                self.finish(request)
+            else:
+                self.running[self.running.index(None)] = request
         self.running = [r for r in self.running if r is not None]
 
     def free_finished(self) -> None:
         for slot, request in enumerate(self.running):
             if request is not None and request.anchor == request.length - 1:
                 self.running[slot] = None
-                self.send()
-                if self.measuring:
-                    self.records.completed += 1
-                    if request.start_s is not None:
-                        entry = (request.row, request.start_s, self.now, request.length, request.rounds)
-                        self.records.requests.append(entry)
+                self.finish(request)
+
+    def finish(self, request: Request) -> None:
+        self.send()
+        if self.measuring:
+            self.records.completed += 1
+            if request.start_s is not None:
+                entry = (request.row, request.start_s, self.now, request.length, request.rounds)
+                self.records.requests.append(entry)
 
     def cost_s(self, cost: StepCost, drafts: int) -> float:
         running = len(self.running)

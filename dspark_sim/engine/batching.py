@@ -1,16 +1,11 @@
-"""Who runs: the stream of requests, the slots of the batch, and what older steps revealed of them.
-
-Closed loop: every user has one request at a time, in a slot or waiting in one FIFO queue, and sends
-the next when it is done. So requests are admitted in the order of the stream, ``concurrency`` minus
-the running ones wait, and the queue needs no list of its own.
-"""
+"""Who runs: the slots of the batch, the stream of a closed loop's requests, and what older steps revealed."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
-from dspark_sim.engine.replay import Replay
+import numpy as np
+
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
 
@@ -35,74 +30,100 @@ class RequestStream:
         return taken
 
 
-def mid_text(replay: Replay, count: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return requests and rows of a loop that has run for long: decode positions drawn uniformly.
-
-    A uniform position makes long texts likelier in proportion to their length, as a look at a random
-    moment would, and keeps the users out of lockstep.
-    """
-    decode_Q: IntArray = np.cumsum(replay.last_row_Q - replay.first_row_Q)
-    place: IntArray = stream(seed, "start").integers(decode_Q[-1], size=count)
-    request: IntArray = np.searchsorted(decode_Q, place, side="right").astype(np.int64)
-    return request, replay.last_row_Q[request] - (decode_Q[request] - place)
-
-
 class Batch:
-    """The running requests, one slot each, in order of slots. R = ``size``; arrays have shape [R].
+    """The requests that decode, one slot each, in order of slots. Arrays have shape [R], R = ``size``.
+
+    A request that leaves frees its slot; the next ones to join fill free slots in order, then new ones
+    at the end; :meth:`close_up` closes what is left free.
 
     Attributes:
-        request_R: row of the trace's requests.
+        ticket_R: the request.
         row_R: flat row of the current anchor.
-        last_R: flat row of the last token.
-        start_s_R: time of admission [s]; NaN for a request that started in mid-text.
-        start_step_R: engine step of admission.
+        last_R: flat row of the last token of its stretch.
+        stretch_R: the stretch of text that it replays.
+        kv_base_R: its KV tokens are ``kv_base_R + row_R``.
+        blocks_R: KV blocks that it holds.
+        order_R: rank of its admission.
+        start_step_R: step of the replica before which it joined.
+        emit_s_R: when its newest token had appeared as it joined [s].
+        free: slots that nobody is in, ascending.
     """
 
+    _FIELDS = 8
+
     def __init__(self, slots: int) -> None:
-        self.request_R: IntArray = np.zeros(slots, dtype=np.int64)
-        self.row_R = self.request_R.copy()
-        self.last_R = self.request_R.copy()
-        self.start_step_R = self.request_R.copy()
-        self.start_s_R: FloatArray = np.zeros(slots)
+        self._ints: IntArray = np.zeros((self._FIELDS, slots), dtype=np.int64)
+        self._emit_s: FloatArray = np.zeros(slots)
+        self._none: IntArray = np.empty(0, dtype=np.int64)
+        self.free = self._none
+        self._resize(0)
 
     @property
-    def size(self) -> int:
-        """R, the running requests."""
-        return len(self.row_R)
+    def running(self) -> int:
+        """Requests in the batch; R once it is closed up."""
+        return self.size - self.free.size
 
-    def place(
-        self, slots: IntArray, request: IntArray, row: IntArray, last: IntArray, *, start_s: float, step: int
-    ) -> None:
-        """Put requests into ``slots`` at time ``start_s`` [s], before engine step ``step``."""
-        self.request_R[slots], self.row_R[slots], self.last_R[slots] = request, row, last
-        self.start_s_R[slots], self.start_step_R[slots] = start_s, step
+    def join(
+        self, tickets: Sequence[int], start_FX: IntArray, emit_s: float | FloatArray, step: int
+    ) -> IntArray:
+        """Put requests into slots, and return the slots.
 
-    def remove(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Give up ``slots`` for good, and return the mask of those kept."""
-        kept = np.ones(self.size, dtype=bool)
-        kept[slots] = False
-        for name in ("request_R", "row_R", "last_R", "start_s_R", "start_step_R"):
-            setattr(self, name, getattr(self, name)[kept])
+        Args:
+            tickets: the requests.
+            start_FX: row, last row, stretch and KV base of each.
+            emit_s: when the newest token of each appeared [s].
+            step: the next step of the replica.
+        """
+        count = len(tickets)
+        slots, self.free = self.free[:count], self.free[count:]
+        more = count - len(slots)
+        if more:
+            slots = np.concatenate([slots, np.arange(self.size, self.size + more)])
+            self._resize(self.size + more)
+        self._ints[1:5, slots] = start_FX
+        self.ticket_R[slots], self.start_step_R[slots], self.emit_s_R[slots] = tickets, step, emit_s
+        return slots
+
+    def leave(self, slots: IntArray) -> None:
+        """Free ``slots``, ascending."""
+        self.free = np.sort(np.concatenate([self.free, slots])) if self.free.size else slots
+
+    def close_up(self) -> IntArray:
+        """Close the free slots; return those that were kept, in order."""
+        mask = np.ones(self.size, dtype=bool)
+        mask[self.free] = False
+        kept: IntArray = mask.nonzero()[0]
+        self._ints[:, : kept.size] = self._ints[:, kept]
+        self._emit_s[: kept.size] = self._emit_s[kept]
+        self.free = self._none
+        self._resize(kept.size)
         return kept
+
+    def _resize(self, size: int) -> None:
+        self.size = size
+        fields = self._ints[:, :size]
+        self.ticket_R, self.row_R, self.last_R, self.stretch_R, self.kv_base_R = fields[:5]
+        self.blocks_R, self.order_R, self.start_step_R = fields[5:]
+        self.emit_s_R = self._emit_s[:size]
 
 
 class LagRing:
     """Rows of :func:`~dspark_sim.engine.replay.lagged_table` that the last ``lag`` steps revealed."""
 
-    def __init__(self, lag: int, gamma: int, size: int, nothing: int) -> None:
+    def __init__(self, lag: int, gamma: int, slots: int, nothing: int) -> None:
         self._gamma = gamma
         self._nothing = nothing
-        self._ring = np.full((lag, size), nothing, dtype=np.int64)
+        self._ring = np.full((lag, slots), nothing, dtype=np.int64)
         self._cursor = 0
 
-    def oldest_R(self) -> IntArray:
-        """Return the rows of ``lag`` steps ago."""
-        row: IntArray = self._ring[self._cursor]
+    def oldest_R(self, size: int) -> IntArray:
+        """Return the rows of ``lag`` steps ago, of the first ``size`` slots."""
+        row: IntArray = self._ring[self._cursor, :size]
         return row
 
     def push(self, row_R: IntArray, verify_len_R: IntArray) -> None:
         """Put this step's blocks in place of the oldest."""
-        latest = self._ring[self._cursor]
+        latest = self._ring[self._cursor, : row_R.size]
         np.minimum(verify_len_R, self._gamma - 1, out=latest)
         latest += row_R * self._gamma
         self._cursor = (self._cursor + 1) % len(self._ring)
@@ -111,6 +132,6 @@ class LagRing:
         """Reveal nothing of these slots: new requests are in them."""
         self._ring[:, slots] = self._nothing
 
-    def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Drop the slots that the batch dropped."""
-        self._ring = np.ascontiguousarray(self._ring[:, kept])
+    def keep(self, kept: IntArray) -> None:
+        """Follow a batch that closed up."""
+        self._ring[:, : kept.size] = self._ring[:, kept]

@@ -6,13 +6,34 @@ once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dspark_sim.schema import FloatArray, IntArray, RequestLog, RunLog, StepLog
+from dspark_sim.engine.requests import Requests, Tickets
+from dspark_sim.schema import FloatArray, GapLog, IntArray, RequestLog, RunLog, StepLog
 
 _CHUNK_ROUNDS = 1 << 16
+_CHUNK_STEPS = 1 << 14
+_NO_ROUNDS: IntArray = np.empty(0, dtype=np.int64)
+
+
+class StepRow(NamedTuple):
+    """One step on record: the columns of :class:`StepLog` that are known as it ends, and a shared gap."""
+
+    start_s: float
+    step_s: float
+    num_running: int
+    batch_tokens: int
+    committed_tokens: int
+    prefill_tokens: int
+    prefill_outputs: int
+    resident: int
+    waiting: int
+    kv_blocks: int
+    replica: int
+    gap_s: float = 0.0
+    gap_requests: int = 0
 
 
 class Recorder:
@@ -23,11 +44,20 @@ class Recorder:
         slots: most requests in a step.
         warmup_tokens: committed output tokens before measuring starts, at a step's end.
         output_tokens: committed output tokens to measure, up to a step's end; None: no end.
+        requests: requests after which all is done; None: no end.
     """
 
-    def __init__(self, gamma: int, slots: int, warmup_tokens: float, output_tokens: int | None) -> None:
+    def __init__(
+        self,
+        gamma: int,
+        slots: int,
+        warmup_tokens: float,
+        output_tokens: int | None,
+        requests: int | None = None,
+    ) -> None:
         self._warmup_left = warmup_tokens
         self._wanted = output_tokens
+        self._requests_left = requests
         self.measuring = warmup_tokens <= 0
         self.measured_tokens = 0
         self.warmup_steps = 0
@@ -37,77 +67,99 @@ class Recorder:
         self._verify_len = np.empty(max(_CHUNK_ROUNDS, slots), dtype=np.int64)
         self._accepted = np.empty_like(self._verify_len)
         self._filled = 0
-        self._rows: list[tuple[float, float, int, int, int]] = []
+        self._rows: list[StepRow] = []
         self._steps: list[FloatArray] = []
-        self._finished: list[tuple[IntArray, FloatArray, FloatArray, IntArray]] = []
+        self._gaps: list[FloatArray] = []
+        self._finished: list[list[int]] = []
 
     @property
     def done(self) -> bool:
         """Whether all that was wanted is measured."""
+        if self._requests_left is not None:
+            return self._requests_left <= 0
         return self._wanted is not None and self.measured_tokens >= self._wanted
 
     def step(
-        self,
-        verify_len_R: IntArray,
-        accepted_R: IntArray,
-        *,
-        start_s: float,
-        step_s: float,
-        batch_tokens: int,
-        committed: int,
+        self, row: StepRow, verify_len_R: IntArray = _NO_ROUNDS, accepted_R: IntArray = _NO_ROUNDS
     ) -> None:
         """Note one step; ``accepted_R`` are draft tokens verified and accepted."""
         if not self.measuring:
-            self._warm_up(committed)
+            self._warm_up(row.committed_tokens)
             return
-        count = len(verify_len_R)
-        if self._filled + count > len(self._verify_len):
+        begin, end = self._filled, self._filled + row.num_running
+        if end > len(self._verify_len) or len(self._rows) >= _CHUNK_STEPS:
             self._flush()
-        begin, self._filled = self._filled, self._filled + count
-        self._verify_len[begin : self._filled] = verify_len_R
-        self._accepted[begin : self._filled] = accepted_R
-        self._rows.append((start_s, step_s, count, batch_tokens, committed))
-        self.measured_tokens += committed
+            begin, end = 0, row.num_running
+        self._verify_len[begin:end] = verify_len_R
+        self._accepted[begin:end] = accepted_R
+        self._filled = end
+        self._rows.append(row)
+        self.measured_tokens += row.committed_tokens
 
-    def finish(self, request: IntArray, start_s: FloatArray, end_s: float, rounds: IntArray) -> None:
-        """Note completed requests; those that started in mid-text (start NaN) are only counted."""
+    def gaps(self, gap_s: FloatArray) -> None:
+        """Note gaps of single requests [s]."""
         if self.measuring:
-            self.completed += len(request)
-            self._finished.append((request, start_s, np.full(len(request), end_s), rounds))
+            self._gaps.append(gap_s)
 
-    def run_log(self, tokens_Q: IntArray, **identity: Any) -> RunLog:
+    def finish(self, tickets: list[int]) -> None:
+        """Note completed requests."""
+        if self._requests_left is not None:
+            self._requests_left -= len(tickets)
+        if self.measuring:
+            self.completed += len(tickets)
+            self._finished.append(tickets)
+
+    def refuse(self, count: int) -> None:
+        """Do not wait for ``count`` requests that were refused."""
+        if self._requests_left is not None:
+            self._requests_left -= count
+
+    def run_log(self, requests: Requests, tickets: Tickets, **identity: Any) -> RunLog:
         """Return the records, with the fields of :class:`RunLog` that say which run it was.
 
         Args:
-            tokens_Q: output tokens of each request of the trace, as replayed.
+            requests: what was asked.
+            tickets: those that were sent.
             identity: those fields.
         """
-        steps = self._step_log()
+        self._flush()
+        table = np.concatenate([*self._steps, np.empty((0, len(StepRow._fields) + 1))]).T
+        steps = _step_log(table)
         return RunLog(
             **identity,
             steps=steps,
-            requests=self._request_log(tokens_Q),
+            requests=self._request_log(requests, tickets),
             rounds=int(steps.num_running.sum()),
             completed=self.completed,
             verify_len_counts=self._verify_len_counts,
             position_verified=_at_least(self._verify_len_counts),
             position_accepted=_at_least(self._accepted_counts),
+            gaps=self._gap_log(table),
         )
 
-    def _step_log(self) -> StepLog:
-        self._flush()
-        columns = np.concatenate([*self._steps, np.empty((0, 6))]).T
-        start_s, step_s = (np.ascontiguousarray(column) for column in columns[:2])
-        running, batch, committed, accepted = (column.astype(np.int64) for column in columns[2:])
-        return StepLog(start_s, step_s, running, batch, batch - running, accepted, committed)
+    def _request_log(self, requests: Requests, tickets: Tickets) -> RequestLog:
+        ticket = np.array([t for some in self._finished for t in some], dtype=np.int64)
+        ticket = ticket[~np.isnan(tickets.first_s_K[ticket])]
+        request = tickets.request_K[ticket]
+        return RequestLog(
+            request=request,
+            start_s=tickets.first_s_K[ticket],
+            end_s=tickets.end_s_K[ticket],
+            output_tokens=requests.output_tokens_Q[request],
+            rounds=tickets.rounds_K[ticket],
+            arrival_s=tickets.arrival_s_K[ticket],
+            admission_s=tickets.admission_s_K[ticket],
+            prompt_tokens=requests.prompt_tokens_Q[request],
+            preemptions=tickets.preemptions_K[ticket],
+            replica=tickets.replica_K[ticket],
+        )
 
-    def _request_log(self, tokens_Q: IntArray) -> RequestLog:
-        none = np.empty(0, dtype=np.int64)
-        finished = [(none, np.empty(0), np.empty(0), none), *self._finished]
-        request, start_s, end_s, rounds = (np.concatenate(column) for column in zip(*finished, strict=True))
-        whole = ~np.isnan(start_s)
-        request = request[whole]
-        return RequestLog(request, start_s[whole], end_s[whole], tokens_Q[request], rounds[whole])
+    def _gap_log(self, table: FloatArray) -> GapLog:
+        single_s = np.concatenate([*self._gaps, np.empty(0)])
+        shared_s, requests = table[[StepRow._fields.index(n) for n in ("gap_s", "gap_requests")]]
+        shared = requests > 0
+        counts = np.concatenate([requests[shared].astype(np.int64), np.ones(len(single_s), dtype=np.int64)])
+        return GapLog(np.concatenate([shared_s[shared], single_s]), counts)
 
     def _warm_up(self, committed: int) -> None:
         self._warmup_left -= committed
@@ -122,11 +174,26 @@ class Recorder:
         self._verify_len_counts += np.bincount(verify_len, minlength=size)
         self._accepted_counts += np.bincount(accepted, minlength=size)
         rows = np.array(self._rows)
-        begins = np.concatenate([[0], np.cumsum(rows[:-1, 2])]).astype(np.int64)
-        sums = np.add.reduceat(accepted, begins, dtype=np.int64)
-        self._steps.append(np.column_stack([rows, sums]))
+        ends = np.cumsum(rows[:, StepRow._fields.index("num_running")]).astype(np.int64)
+        sums = np.concatenate([[0], np.cumsum(accepted)])[np.concatenate([[0], ends])]
+        self._steps.append(np.column_stack([rows, np.diff(sums)]))
         self._rows.clear()
         self._filled = 0
+
+
+def _step_log(table: FloatArray) -> StepLog:
+    """Return the columns [F, S] of all rows; the last one is accepted tokens."""
+    *columns, accepted = table
+    named = dict(zip(StepRow._fields, columns, strict=True))
+    times = {name: np.ascontiguousarray(named.pop(name)) for name in ("start_s", "step_s")}
+    del named["gap_s"], named["gap_requests"]
+    counts = {name: column.astype(np.int64) for name, column in named.items()}
+    return StepLog(
+        **times,
+        **counts,
+        verify_tokens=counts["batch_tokens"] - counts["num_running"] - counts["prefill_tokens"],
+        accepted_tokens=accepted.astype(np.int64),
+    )
 
 
 def _at_least(counts: IntArray) -> IntArray:

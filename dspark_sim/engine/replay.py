@@ -1,7 +1,6 @@
 """A trace laid out for replay: everything a step gathers, one row an anchor.
 
-Shape legend: Q requests of the trace, N anchors (anchor i of request q is row ``first_row_Q[q] + i``),
-G = gamma.
+Shape legend: N anchors of the trace, all texts laid end to end; G = gamma.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ class Replay:
     """What the engine reads of one drafter of a trace.
 
     Attributes:
-        last_row_Q: row of the last token: a request whose anchor is there is finished.
-        kv_base_Q: KV tokens of a request whose anchor is row n are ``kv_base_Q + n``: its prompt and
-            its output up to the anchor, included.
-        accepted_N: draft tokens that a full-block verification accepts, never past the end.
+        draft_kind, draft_tokens: what a step drafts: its kind, and tokens per request.
+        accepted_N: draft tokens that a full-block verification accepts, never past the recorded end.
         survival_NG, confidence_NG: current block, calibrated; None unless the rule reads it.
         lagged_LG: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
             (see :func:`lagged_table`), and a row of ones at the end; None unless the rule is lagged.
@@ -37,30 +34,25 @@ class Replay:
     gamma: int
     draft_kind: DraftKind
     draft_tokens: int
-    first_row_Q: IntArray
-    last_row_Q: IntArray
-    kv_base_Q: IntArray
     accepted_N: IntArray
     survival_NG: FloatArray | None
     confidence_NG: FloatArray | None
     lagged_LG: NDArray[np.float32] | None
 
+    @property
+    def lookahead(self) -> int:
+        """Draft tokens per request that a step must have KV and token budget for."""
+        return 0 if self.draft_kind == "none" else self.draft_tokens
 
-def build_replay(
-    trace: Trace, drafter: DrafterTrace, policy: Policy, max_output_tokens: int | None
-) -> Replay:
-    """Lay ``drafter`` out for ``policy``; ``max_output_tokens`` cuts texts.
+
+def build_replay(trace: Trace, drafter: DrafterTrace, policy: Policy) -> Replay:
+    """Lay ``drafter`` out for ``policy``.
 
     Raises:
         InputError: the policy needs confidences that the drafter lacks, or more draft tokens than a
-            block holds; or no text has a token to decode.
+            block holds.
     """
     _check(trace, drafter, policy)
-    first, length = trace.offset_Q1[:-1], trace.output_tokens_Q
-    if max_output_tokens is not None:
-        length = np.minimum(length, max_output_tokens)
-    if not (length > 1).any():
-        raise InputError(f"trace '{trace.name}': no text is longer than the one token that prefill yields")
     kind = policy.info.draft_kind or drafter.kind
     serial = kind in ("mtp", "eagle")
     reads = policy.info.reads
@@ -68,10 +60,7 @@ def build_replay(
         gamma=drafter.gamma,
         draft_kind=kind,
         draft_tokens=int(policy.options.get("k", drafter.gamma)) if serial else drafter.gamma,
-        first_row_Q=first,
-        last_row_Q=first + length - 1,
-        kv_base_Q=trace.prompt_tokens_Q + 1 - first,
-        accepted_N=_accepted(trace, drafter, max_output_tokens),
+        accepted_N=drafter.accepted_N.astype(np.int64),  # the width of lengths: no cast in a step
         survival_NG=drafter.survival_NG() if reads != "none" else None,
         confidence_NG=drafter.confidence_NG() if reads != "none" else None,
         lagged_LG=lagged_table(drafter) if policy.lag else None,
@@ -99,14 +88,6 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
             table[verified:-1:gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
         _LAGGED[drafter] = table
     return _LAGGED[drafter]
-
-
-def _accepted(trace: Trace, drafter: DrafterTrace, max_output_tokens: int | None) -> IntArray:
-    accepted_N = drafter.accepted_N.astype(np.int64)  # the width of lengths: no cast in a step
-    if max_output_tokens is None:
-        return accepted_N
-    cut_N = np.maximum(trace.output_tokens_Q - max_output_tokens, 0)[trace.request_N]
-    return np.minimum(accepted_N, np.maximum(trace.remaining_N - cut_N, 0))
 
 
 def _check(trace: Trace, drafter: DrafterTrace, policy: Policy) -> None:

@@ -1,220 +1,312 @@
-"""The engine step of one replica: admit, draft, decide, verify, commit, free.
+"""The engine step of one replica: grow, admit, plan prompts, decide, verify, commit, free.
 
 The clock belongs to the caller, who lets ``decide``'s duration pass before ``commit``. A step is a
-handful of vector operations on the running requests; Python loops over requests nowhere.
+handful of vector operations on the running requests; Python loops over requests only where one is
+admitted, has its prompt done, or is preempted.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dspark_sim.engine.batching import Batch, LagRing, RequestStream
-from dspark_sim.engine.recorder import Recorder
+from dspark_sim.engine.deciding import Decider
+from dspark_sim.engine.decoding import Decoding, Observer
+from dspark_sim.engine.kv_blocks import KvBlocks
+from dspark_sim.engine.prefill import Prefill, Prompt, Prompts
+from dspark_sim.engine.recorder import Recorder, StepRow
 from dspark_sim.engine.replay import Replay
-from dspark_sim.errors import InputError
-from dspark_sim.hardware.cost import StepCost
-from dspark_sim.policies.base import BatchView, Decision, Past, Policy
-from dspark_sim.schema import IntArray
+from dspark_sim.engine.requests import Requests, Resume, Tickets
+from dspark_sim.schema import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Service:
+    """What the replicas of a pool share.
+
+    Attributes:
+        replay, requests, tickets, recorder: what is replayed, asked, sent, put on record.
+        prefill: how prompts are computed here.
+        completed: told how many requests are done, and when [s].
+        handoff: told which request has its prompt done; None: it decodes here.
+        observer: told about every round; None: nobody.
+    """
+
+    replay: Replay
+    requests: Requests
+    tickets: Tickets
+    recorder: Recorder
+    prefill: Prefill
+    completed: Callable[[int, float], None]
+    handoff: Callable[[int], None] | None = None
+    observer: Observer | None = None
 
 
 class Replica:
-    """One engine: a batch of running requests, a policy, the true and the believed cost.
+    """One engine: a queue, prompts under way, running requests, KV blocks.
 
-    The KV cache of a running request holds its prompt and its output up to the anchor, included:
-    prompt_tokens + i + 1 tokens.
+    Args:
+        index: number on record.
+        service: what it shares with others.
+        decider: its policy and costs.
+        slots: most requests at once.
+        blocks: its KV blocks; None: without limit.
     """
 
     def __init__(
-        self,
-        replay: Replay,
-        policy: Policy,
-        *,
-        cost: StepCost,
-        believed: StepCost,
-        stream: RequestStream,
-        recorder: Recorder,
-        slots: int,
+        self, index: int, service: Service, decider: Decider, slots: int, blocks: KvBlocks | None
     ) -> None:
-        self._replay = replay
-        self._policy = policy
-        self._cost = cost
-        self._believed = believed
-        self._captured = tuple(believed.captured)
-        self._stream = stream
-        self._recorder = recorder
-        self.batch = Batch(slots)
-        self.kv_tokens = 0
-        self.steps = 0
-        self._free: IntArray = np.arange(slots)
-        self._ring = None
-        if replay.lagged_LG is not None:
-            self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LG) - 1)
-        self._verify_len_R = self._free
-        self._state: Any = None
-        self._past = Past.nothing(slots)
-        self._unread = np.full((slots, replay.gamma), np.nan)
-        self._unread.flags.writeable = False
+        self._index = index
+        self._service = service
+        self._decider = decider
+        self._slots = slots
+        self._blocks = blocks
+        self._requests, self._tickets = service.requests, service.tickets
+        self._mixes = service.prefill.kind == "mixed"
+        self._computes = service.prefill.kind in ("mixed", "separate")
+        self._plain = service.prefill.kind == "none" and blocks is None
+        self.waiting: deque[int] = deque()
+        self.prompts = Prompts()
+        self.decoding = Decoding(
+            service.replay.accepted_N,
+            service.requests,
+            service.tickets,
+            decider=decider,
+            slots=slots,
+            observer=service.observer,
+        )
+        self._batch = self.decoding.batch
+        self._admitted = 0
+        self._decodes = False
+        self._state = (0, 0, 0)
 
-    def start_in_mid_text(self, request: IntArray, row: IntArray) -> None:
-        """Fill the first batch with requests whose earlier steps lie before the run."""
-        self._place(self._free, request, row, math.nan)
-        self._free = self._free[:0]
+    @property
+    def load(self) -> int:
+        """Requests that are here: waiting, in prefill, decoding."""
+        return len(self.waiting) + self.resident
 
-    def admit(self, now_s: float) -> bool:
-        """Fill free slots from the stream, drop those it has nothing for; return whether any runs."""
-        while self._free.size:
-            request = self._stream.take(self._free.size)
-            slots, spare = self._free[: len(request)], self._free[len(request) :]
-            if spare.size:
-                self._drop(spare)
-            row = self._replay.first_row_Q[request]
-            self._place(slots, request, row, now_s)
-            self._free = spare[:0]
-            whole = row == self._replay.last_row_Q[request]
-            if whole.any():
-                self._complete(slots[whole], now_s)
-        return self.batch.size > 0
+    @property
+    def resident(self) -> int:
+        """Requests that hold a slot: in prefill, decoding."""
+        return len(self.prompts.under_way) + self._batch.running
+
+    def start_in_mid_text(self, request: IntArray, row: IntArray) -> int:
+        """Fill the first batch with requests whose earlier steps lie before the run.
+
+        Returns:
+            how many found room.
+        """
+        start_FX = self._requests.start_FQ.take(request, axis=1)
+        start_FX[0] = row
+        fit = len(request)
+        if self._blocks is not None:
+            held = np.cumsum(self._blocks.needed(start_FX[3] + row))
+            fit = int(np.searchsorted(held, self._blocks.total, side="right"))
+            self._blocks.take(int(held[fit - 1]) if fit else 0)
+        tickets = self._tickets.add(request[:fit], math.nan)
+        self._admitted = fit
+        self._join(tickets, start_FX[:, :fit], 0.0, range(fit))
+        return fit
+
+    def begin(self, now_s: float) -> bool:
+        """Make room for the running requests, admit, plan prompts; return whether there is work."""
+        if self._blocks is not None and self._batch.running:
+            self._grow(self._blocks)
+        if self.prompts.under_way or self.waiting:
+            self.prompts.open_step(self._budget())
+            if self._plain:
+                self._admit_all(now_s)
+            else:
+                self._admit(now_s)
+        self.decoding.close_up()
+        return self._batch.size > 0 or bool(self.prompts.chunks)
 
     def decide(self) -> float:
         """Draft, let the policy decide, and return the duration of the step [s]."""
-        view = self._view()
-        decision = self._policy.decide(view, self._state)
-        self._state = decision.state
-        self._verify_len_R = verify_len_R = self._lengths(decision)
-        if self._ring is not None:
-            self._ring.push(self.batch.row_R, verify_len_R)
-        verified = int(np.add.reduce(verify_len_R))
-        self._batch_tokens = view.num_running + verified
-        if self._believed is self._cost and decision.draft_R is None:
-            return float(view.step_s_M[verified + decision.padding])
-        draft_s = self._draft_s(self._cost, decision.draft_R)
-        return self._cost.step_s(
-            self._batch_tokens + decision.padding,
-            view.num_running,
-            self.kv_tokens,
-            draft_s,
-            self._policy.synchronous,
-        )
+        used = self._blocks.used if self._blocks is not None else 0
+        self._state = (self.resident, len(self.waiting), used)
+        self._decodes = self._batch.size > 0 and (self._mixes or not self.prompts.chunks)
+        if self._decodes:
+            return self.decoding.step_s(self.prompts, len(self.waiting))
+        return self._decider.prefill_s(self.prompts)
 
     def commit(self, start_s: float, step_s: float, end_s: float) -> None:
-        """Commit what was verified and accepted, up to the end of each text; free finished requests."""
-        batch = self.batch
-        accepted_R = np.minimum(self._verify_len_R, self._replay.accepted_N.take(batch.row_R))
-        committed_R = np.minimum(accepted_R + 1, batch.last_R - batch.row_R)
-        batch.row_R += committed_R
-        committed = int(np.add.reduce(committed_R))
-        self.kv_tokens += committed
-        self.steps += 1
-        self._past = Past(np.arange(batch.size), self._verify_len_R, accepted_R, step_s)
-        finished = (batch.row_R == batch.last_R).nonzero()[0]
-        if finished.size:
-            self._complete(finished, end_s)
-        self._recorder.step(
-            self._verify_len_R,
-            accepted_R,
-            start_s=start_s,
-            step_s=step_s,
-            batch_tokens=self._batch_tokens,
-            committed=committed,
-        )
+        """Commit what was verified and accepted, and what prompts yield; free finished requests."""
+        recorder, decoding, prompt_tokens = self._service.recorder, self.decoding, self.prompts.tokens
+        if not self._decodes:
+            yielded = self._finish_prompts(end_s)
+            row = StepRow(
+                start_s, step_s, 0, prompt_tokens, yielded, prompt_tokens, yielded, *self._state, self._index
+            )
+            recorder.step(row)
+            return
+        running = self._batch.size
+        gap_s, sharing, single_s = decoding.gaps(end_s)
+        accepted_R, committed, ended = decoding.verify(step_s, end_s)
+        if single_s.size:
+            recorder.gaps(single_s)
+        if ended.size:
+            self._complete(self._leave(ended), end_s)
+        yielded = self._finish_prompts(end_s) if prompt_tokens else 0
+        row = StepRow(
+            start_s, step_s, running, decoding.batch_tokens, committed + yielded, prompt_tokens, yielded,
+            *self._state, self._index, gap_s, sharing,
+        )  # fmt: skip
+        recorder.step(row, decoding.verify_len_R, accepted_R)
 
     def check_laws(self) -> None:
         """Assert the laws of docs/concepts.md on the present state (for ``check=True``)."""
-        batch, replay = self.batch, self._replay
-        running = np.setdiff1d(np.arange(batch.size), self._free)
-        request, row = batch.request_R[running], batch.row_R[running]
-        first, last = replay.first_row_Q[request], replay.last_row_Q[request]
-        assert ((first <= row) & (row < last)).all(), "a running request stands inside its text"
-        assert (batch.last_R[running] == last).all(), "a slot knows where its text ends"
-        kv_tokens = (replay.kv_base_Q[request] + row).sum()
-        assert self.kv_tokens == kv_tokens, "KV held = prompts and outputs of the running requests"
+        self.decoding.check_laws()
+        assert self.resident <= self._slots, "no more requests than slots"
+        if self._blocks is None:
+            return
+        batch = self._batch
+        running = np.setdiff1d(np.arange(batch.size), batch.free)
+        blocks_R, kv_R = batch.blocks_R[running], (batch.kv_base_R + batch.row_R)[running]
+        held = blocks_R.sum() + sum(prompt.blocks for prompt in self.prompts.under_way)
+        assert held + self._blocks.free == self._blocks.total, "allocated + free = total"
+        assert (blocks_R * self._blocks.block_tokens >= kv_R - 1).all(), "computed tokens have their blocks"
 
-    def _view(self) -> BatchView:
-        replay, row_R, running = self._replay, self.batch.row_R, self.batch.size
-        survival = confidence = lagged = self._unread[:running]
-        if replay.survival_NG is not None and replay.confidence_NG is not None:
-            survival = replay.survival_NG.take(row_R, axis=0)
-            confidence = replay.confidence_NG.take(row_R, axis=0)
-        if self._ring is not None and replay.lagged_LG is not None:
-            lagged = replay.lagged_LG.take(self._ring.oldest_R(), axis=0).astype(np.float64)
-        elif self._policy.info.reads == "lagged":
-            lagged = survival
-        draft_s = self._draft_s(self._believed)
-        step_s_M = self._believed.step_s_M(
-            running, self.kv_tokens, running * replay.gamma, draft_s, self._policy.synchronous
-        )
-        step_s_M.flags.writeable = False  # the clock may read it after the rule did
-        return BatchView(
-            survival,
-            confidence,
-            lagged,
-            step_s_M,
-            replay.gamma,
-            self._policy.lag,
-            draft_s=self._believed_draft_s,
-            past=self._past,
-            captured=self._captured,
-            kv_tokens=self.kv_tokens,
-        )
+    def _budget(self) -> int:
+        """Return the prompt tokens that the next step may compute."""
+        each = 1 + self._service.replay.lookahead if self._mixes else 0
+        return max(0, self._service.prefill.budget - self._batch.running * each)
 
-    def _draft_s(self, cost: StepCost, draft_R: IntArray | None = None) -> float:
-        kind = self._replay.draft_kind
-        if draft_R is None:
-            return cost.draft_s(kind, self.batch.size, self._replay.draft_tokens)
-        return cost.draft_s(kind, int(np.count_nonzero(draft_R)), int(np.max(draft_R)))
+    def _grow(self, blocks: KvBlocks) -> None:
+        """Allocate what the next step writes; preempt the last admitted until it is there."""
+        batch = self._batch
+        need_R = blocks.needed(batch.kv_base_R + batch.row_R)
+        need_R[batch.free] = 0
+        while (more := int(np.add.reduce(need_R - batch.blocks_R))) > blocks.free:
+            self._preempt(blocks)
+            need_R[batch.free] = 0
+        if more:
+            blocks.take(more)
+            batch.blocks_R[:] = need_R
 
-    def _believed_draft_s(self, requests: int, tokens: int) -> float:
-        return self._believed.drafting_s(self._replay.draft_kind, requests, tokens)
+    def _preempt(self, blocks: KvBlocks) -> None:
+        """Take the KV of the request admitted last, and send it to the head of the queue."""
+        batch, under_way = self._batch, self.prompts.under_way
+        order_R = batch.order_R.copy()
+        order_R[batch.free] = -1
+        slot = int(order_R.argmax())
+        if under_way and under_way[-1].order > order_R[slot]:
+            prompt = under_way.pop()
+            ticket = prompt.ticket
+            blocks.give_back(prompt.blocks)
+        else:
+            resume = self.decoding.resume(slot)
+            [ticket] = self._leave(np.array([slot]))
+            self._tickets.resume[ticket] = resume
+        self._tickets.preemptions_K[ticket] += 1
+        self.waiting.appendleft(ticket)
 
-    def _lengths(self, decision: Decision) -> IntArray:
-        """Return the policy's answer [R], refused unless it is whole numbers in 0..gamma."""
-        answer = np.asarray(decision.verify_len_R)
-        verify_len_R = answer.astype(np.int64, copy=False)
-        fits = answer.shape == (self.batch.size,) and answer.dtype.kind in "iu"
-        # Negative lengths are huge as unsigned ones: one reduction looks at both ends.
-        if not fits or np.maximum.reduce(verify_len_R.view(np.uint64)) > self._replay.gamma:
-            raise InputError(
-                f"policy {self._policy.label} returned {answer.tolist()}; a rule returns one whole number "
-                f"in 0..{self._replay.gamma} for each of the {self.batch.size} requests of the step"
-            )
-        if decision.draft_R is not None or decision.padding:
-            self._check_extras(decision)
-        return verify_len_R
+    def _admit_all(self, now_s: float) -> None:
+        """Admit as many as there are slots: nothing is computed of prompts, and KV is without limit."""
+        while self.waiting and (room := self._slots - self._batch.running) > 0:
+            taken = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+            self._tickets.admit(taken, now_s, self._index)
+            start_FX = self._requests.start_FQ.take(self._tickets.request_K[taken], axis=1)
+            whole = (start_FX[0] == start_FX[1]).tolist()
+            if any(whole):
+                self._complete([t for t, done in zip(taken, whole, strict=True) if done], now_s)
+                taken = [t for t, done in zip(taken, whole, strict=True) if not done]
+                start_FX = start_FX[:, np.logical_not(whole)]
+            self._join(taken, start_FX, now_s, ())
 
-    def _check_extras(self, decision: Decision) -> None:
-        draft_R, lengths_R, gamma = decision.draft_R, decision.verify_len_R, self._replay.gamma
-        if draft_R is not None and ((draft_R < lengths_R) | (draft_R > gamma)).any():
-            raise InputError(
-                f"policy {self._policy.label} drafts {draft_R.tolist()} and verifies {lengths_R.tolist()}; "
-                f"it may verify what it drafts, 0..{gamma}"
-            )
-        spare = gamma * self.batch.size - int(np.add.reduce(lengths_R))
-        if not 0 <= decision.padding <= spare:
-            raise InputError(f"policy {self._policy.label} pads by {decision.padding}; it may by 0..{spare}")
+    def _admit(self, now_s: float) -> None:
+        """Admit the head of the queue while there are a slot, KV blocks and, for a prompt, tokens left."""
+        ready: list[int] = []
+        while self.waiting and self.resident + len(ready) < self._slots:
+            ticket = self.waiting[0]
+            start = self._start(ticket)
+            whole = not start.compute and start.row == self._requests.last_S[start.stretch]
+            held = 0 if self._blocks is None or whole else self._blocks.needed(start.kv_tokens)
+            if start.compute and not self.prompts.room:
+                break
+            if self._blocks is not None and not self._blocks.take_if_admissible(held):
+                break
+            self.waiting.popleft()
+            self._tickets.readmit(ticket, now_s, self._index, math.nan if start.compute else now_s)
+            if whole:
+                self._complete([ticket], now_s)
+            elif start.compute:
+                context = start.kv_tokens - 1 - start.compute
+                self.prompts.add(Prompt(ticket, self._admitted, held, context, start.compute))
+                self._admitted += 1
+            else:
+                ready.append(ticket)
+        if ready:
+            order = range(self._admitted, self._admitted + len(ready))
+            self._admitted += len(ready)
+            self._join_started(ready, order, now_s)
 
-    def _place(self, slots: IntArray, request: IntArray, row: IntArray, start_s: float) -> None:
-        replay = self._replay
-        last = replay.last_row_Q[request]
-        self.batch.place(slots, request, row, last, start_s=start_s, step=self.steps)
-        self.kv_tokens += int(np.add.reduce(replay.kv_base_Q[request] + row))
-        self._past.previous_R[slots] = -1
-        if self._ring is not None:
-            self._ring.forget(slots)
+    def _start(self, ticket: int) -> Resume:
+        """Return how a request starts here."""
+        resume = self._tickets.resume.get(ticket)
+        if resume is not None:
+            return resume
+        request = int(self._tickets.request_K[ticket])
+        row, _, stretch, base = self._requests.start_FQ[:, request].tolist()
+        prompt_tokens = row + base - 1
+        compute = prompt_tokens - int(self._requests.cached_tokens_Q[request]) if self._computes else 0
+        return Resume(compute, row, stretch, prompt_tokens + 1, math.nan)
 
-    def _complete(self, slots: IntArray, now_s: float) -> None:
-        """Log the requests in ``slots``, give back their KV, and free the slots."""
-        batch = self.batch
-        request = batch.request_R[slots]
-        self.kv_tokens -= int(np.add.reduce(self._replay.kv_base_Q[request] + batch.row_R[slots]))
-        self._free = slots
-        rounds = self.steps - batch.start_step_R[slots]
-        self._recorder.finish(request, batch.start_s_R[slots], now_s, rounds)
+    def _join_started(self, tickets: list[int], order: Sequence[int], now_s: float) -> None:
+        """Let requests decode whose newest token appears now, or appeared before they came here."""
+        starts = [self._start(ticket) for ticket in tickets]
+        last_S = self._requests.last_S
+        start_FX = np.array([(s.row, last_S[s.stretch], s.stretch, s.kv_tokens - s.row) for s in starts]).T
+        emit_s = [now_s if s.compute or math.isnan(s.emit_s) else s.emit_s for s in starts]
+        self._join(tickets, start_FX, np.array(emit_s), order)
+        for ticket in tickets:
+            self._tickets.resume.pop(ticket, None)
 
-    def _drop(self, slots: IntArray) -> None:
-        kept = self.batch.remove(slots)
-        self._past = self._past._replace(previous_R=self._past.previous_R[kept])
-        if self._ring is not None:
-            self._ring.keep(kept)
+    def _join(
+        self, tickets: list[int], start_FX: IntArray, emit_s: float | FloatArray, order: Sequence[int]
+    ) -> None:
+        slots = self.decoding.join(tickets, start_FX, emit_s)
+        if self._blocks is not None:
+            self._batch.blocks_R[slots] = self._blocks.needed(start_FX[0] + start_FX[3])
+            self._batch.order_R[slots] = order
+
+    def _finish_prompts(self, end_s: float) -> int:
+        """Let the prompts that are done yield a token each; return how many are."""
+        joining, done = [], self.prompts.close_step()
+        for prompt in done:
+            ticket, start = prompt.ticket, self._start(prompt.ticket)
+            if math.isnan(start.emit_s):
+                self._tickets.first_s_K[ticket] = end_s
+            else:
+                self._service.recorder.gaps(np.array([end_s - start.emit_s]))
+            whole = start.row == self._requests.last_S[start.stretch]
+            if not whole and self._service.handoff is None:
+                joining.append(prompt)
+                continue
+            if self._blocks is not None:
+                self._blocks.give_back(prompt.blocks)
+            if whole:
+                self._tickets.resume.pop(ticket, None)
+                self._complete([ticket], end_s)
+            elif self._service.handoff is not None:
+                self._tickets.resume[ticket] = start._replace(compute=0, emit_s=end_s)
+                self._service.handoff(ticket)
+        if joining:
+            self._join_started([p.ticket for p in joining], [p.order for p in joining], end_s)
+        return len(done)
+
+    def _leave(self, slots: IntArray) -> list[int]:
+        """Let the requests in ``slots`` go, with their KV blocks; return their tickets."""
+        if self._blocks is not None:
+            self._blocks.give_back(int(np.add.reduce(self._batch.blocks_R[slots])))
+            self._batch.blocks_R[slots] = 0
+        return self.decoding.leave(slots)
+
+    def _complete(self, tickets: list[int], now_s: float) -> None:
+        self._tickets.end_s_K[tickets] = now_s
+        self._service.recorder.finish(tickets)
+        self._service.completed(len(tickets), now_s)

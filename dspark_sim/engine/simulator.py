@@ -1,23 +1,28 @@
-"""The door of the engine: one policy at one load under one seed, from a trace and a profile."""
+"""The doors of the engine: one policy at one load under one seed, users in a loop or arrivals in time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from typing import Any
+from dataclasses import asdict
 
-import simpy
+import numpy as np
 
-from dspark_sim.engine.batching import RequestStream, mid_text
+from dspark_sim.engine.batching import RequestStream
+from dspark_sim.engine.decoding import Observer
 from dspark_sim.engine.recorder import Recorder
 from dspark_sim.engine.replay import build_replay
-from dspark_sim.engine.replica import Replica
+from dspark_sim.engine.requests import Requests, Tickets, requests_of_demand, requests_of_trace
+from dspark_sim.engine.serving import Deployment, Hardware, Serving
+from dspark_sim.engine.sources import ClosedLoop, OpenLoop, Source, mid_text
 from dspark_sim.errors import InputError
-from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.base import Policy
-from dspark_sim.schema import RunLog
+from dspark_sim.schema import FloatArray, IntArray, RunLog
+from dspark_sim.workload.mix import Demand
 from dspark_sim.workload.traces import Trace
+from dspark_sim.workload.visits import visited
+
+DECODE_ONLY = Serving()
 
 
 def simulate(
@@ -33,6 +38,8 @@ def simulate(
     requests: int | None = None,
     max_output_tokens: int | None = None,
     warmup_fraction: float | None = None,
+    serving: Serving = DECODE_ONLY,
+    observer: Observer | None = None,
     check: bool = False,
 ) -> RunLog:
     """Serve a closed loop of users and return its records.
@@ -51,11 +58,14 @@ def simulate(
         max_output_tokens: cuts every text [tokens].
         warmup_fraction: warm-up before measuring, as a share of ``output_tokens``; None: until the
             running users have committed the longest text each, on average.
+        serving: prefill, replicas, router.
+        observer: called with anchors, verify lengths and accepted draft tokens of every step's rounds.
         check: test the laws of docs/concepts.md after every step (slow).
 
     Raises:
         InputError: an argument out of range, a drafter that the trace lacks, a policy that the
-            drafter cannot serve, or a user's rule that returns something else than lengths.
+            drafter cannot serve, a text that no KV holds, or a user's rule that returns something
+            else than lengths.
     """
     _at_least("concurrency", concurrency, 1)
     _at_least("output_tokens", output_tokens, 1)
@@ -63,59 +73,154 @@ def simulate(
     _at_least("requests", requests, 1)
     _at_least("max_output_tokens", max_output_tokens, 2)
     _at_least("warmup_fraction", warmup_fraction, 0)
-    chosen = trace.drafter(drafter)
-    replay = build_replay(trace, chosen, policy, max_output_tokens)
+    asked = requests_of_trace(trace, max_output_tokens)
     slots = min(concurrency, profile.max_num_seqs or concurrency, requests or concurrency)
-    # The first batch meets texts by their tokens, a loop that has run for long by their rounds: fast
-    # texts are too many at first (2-3% of throughput at 256 users), until every text of it is through.
-    longest = int((replay.last_row_Q - replay.first_row_Q).max())
-    warmup_tokens = slots * longest if warmup_fraction is None else warmup_fraction * output_tokens
-    recorder = Recorder(
-        replay.gamma,
+    run = _Run(trace, profile, policy, asked, serving, drafter=drafter, believed=believed)
+    if not run.fits_Q.any():
+        raise InputError(f"profile {profile.name}: its KV holds no text of trace '{trace.name}'")
+    # The first batch meets texts by the rounds of a full-block replay, a loop that has run for long by
+    # those of the policy at hand, and only whole texts are on record: until the first batch is through.
+    users = min(concurrency, slots * serving.replicas)
+    longest = int(asked.output_tokens_Q.max()) - 1
+    warmup_tokens = users * longest if warmup_fraction is None else warmup_fraction * output_tokens
+    run.recorder = Recorder(
+        run.replay.gamma,
         slots,
         warmup_tokens=0 if requests else warmup_tokens,
         output_tokens=None if requests else output_tokens,
+        requests=requests,
     )
-    most_tokens = slots * (1 + replay.gamma)
-    cost = StepCost(profile, slots, most_tokens)
-    replica = Replica(
-        replay,
-        policy,
-        cost=cost,
-        believed=StepCost(believed, slots, most_tokens) if believed else cost,
-        stream=RequestStream(len(trace.output_tokens_Q), seed, requests),
-        recorder=recorder,
-        slots=slots,
+    deployed = run.deploy(slots, seed, observer)
+    source = ClosedLoop(
+        RequestStream(len(asked), seed, requests), run.tickets, run.fits_Q, deployed.send, run.recorder.refuse
     )
+    started = 0
     if requests is None:
-        replica.start_in_mid_text(*mid_text(replay, slots, seed))
-    env = simpy.Environment()
-    env.run(until=env.process(_serve(env, replica, recorder, check)))
-    return recorder.run_log(
-        replay.last_row_Q - replay.first_row_Q + 1,
-        policy=policy.label,
-        drafter=chosen.name,
-        concurrency=concurrency,
-        seed=seed,
-        lag=policy.lag,
-        num_gpus=profile.num_gpus,
-        lossless="lossless" if trace.meta.get("temperature") == 0 else policy.verdict,
-        meta={"slots": slots, "warmup_steps": recorder.warmup_steps, "draft_kind": replay.draft_kind},
-    )
+        started = deployed.start_in_mid_text(*run.mid_text(users, seed))
+    source.completed(concurrency - started, 0.0)
+    deployed.run(source, check)
+    return run.log(source, concurrency=concurrency, seed=seed, slots=slots)
+
+
+def serve(
+    trace: Trace,
+    demand: Demand,
+    arrival_s_Q: FloatArray,
+    profile: HardwareProfile,
+    policy: Policy,
+    *,
+    seed: int,
+    drafter: str | None = None,
+    believed: HardwareProfile | None = None,
+    serving: Serving = DECODE_ONLY,
+    check: bool = False,
+) -> RunLog:
+    """Serve requests that arrive at known times, from an empty service to the end of the last one.
+
+    Args:
+        trace: acceptance to replay; that of the mix which ``demand`` was drawn from.
+        demand: lengths of the requests, and the stretches of text that they replay.
+        arrival_s_Q: when each arrives, sorted [s].
+        profile: as in :func:`simulate`.
+        policy: as in :func:`simulate`.
+        seed: of the router's stream, >= 0.
+        drafter: as in :func:`simulate`.
+        believed: as in :func:`simulate`.
+        serving: prefill, replicas, router.
+        check: as in :func:`simulate`.
+
+    Raises:
+        InputError: as :func:`simulate`; or arrivals that are not sorted, finite times of 0 or more, one
+            for each request.
+    """
+    _at_least("seed", seed, 0)
+    if not len(demand) or len(arrival_s_Q) != len(demand):
+        counts = f"{len(arrival_s_Q)} arrivals for {len(demand)} requests"
+        raise InputError(f"{counts}; there must be one for each, and at least one")
+    if not (np.isfinite(arrival_s_Q).all() and arrival_s_Q[0] >= 0 and (np.diff(arrival_s_Q) >= 0).all()):
+        raise InputError("arrivals must be sorted, finite times of 0 s or more")
+    asked = requests_of_demand(demand)
+    run = _Run(trace, profile, policy, asked, serving, drafter=drafter, believed=believed)
+    slots = min(len(demand), profile.max_num_seqs or len(demand))
+    run.recorder = Recorder(run.replay.gamma, slots, 0, None, requests=int(np.count_nonzero(run.fits_Q)))
+    deployed = run.deploy(slots, seed)
+    source = OpenLoop(arrival_s_Q, run.tickets, run.fits_Q, deployed.send)
+    deployed.run(source, check)
+    return run.log(source, concurrency=0, seed=seed, slots=slots)
+
+
+class _Run:
+    """What both doors put together."""
+
+    recorder: Recorder
+
+    def __init__(
+        self,
+        trace: Trace,
+        profile: HardwareProfile,
+        policy: Policy,
+        requests: Requests,
+        serving: Serving,
+        *,
+        drafter: str | None,
+        believed: HardwareProfile | None,
+    ) -> None:
+        self._trace, self._policy, self._serving = trace, policy, serving
+        self._drafter = trace.drafter(drafter)
+        self._requests = requests
+        self.replay = build_replay(trace, self._drafter, policy)
+        self.tickets = Tickets(capacity=max(64, len(requests)))
+        self._hardware = Hardware.of(profile, believed, serving.check(), self.replay)
+        self.fits_Q = self._hardware.fits(requests.most_tokens_Q, self.replay.lookahead)
+
+    def deploy(self, slots: int, seed: int, observer: Observer | None = None) -> Deployment:
+        """Return the replicas, idle at time 0."""
+        self._deployed = Deployment(
+            replay=self.replay,
+            policy=self._policy,
+            requests=self._requests,
+            tickets=self.tickets,
+            recorder=self.recorder,
+            hardware=self._hardware,
+            serving=self._serving,
+            slots=slots,
+            seed=seed,
+            observer=observer,
+        )
+        return self._deployed
+
+    def mid_text(self, count: int, seed: int) -> tuple[IntArray, IntArray]:
+        """Return requests and rows of ``count`` users of a loop that has run for long."""
+        row = visited(self._trace, self._drafter)
+        request = self._trace.request_N[row]
+        inside = (row < self._requests.last_S[request]) & self.fits_Q[request]
+        return mid_text(row[inside], request[inside], count, seed)
+
+    def log(self, source: Source, *, concurrency: int, seed: int, slots: int) -> RunLog:
+        """Return the records of the finished run."""
+        policy, recorder = self._policy, self.recorder
+        lossless = "lossless" if self._trace.meta.get("temperature") == 0 else policy.verdict
+        return recorder.run_log(
+            self._requests,
+            self.tickets,
+            policy=policy.label,
+            drafter=self._drafter.name,
+            concurrency=concurrency,
+            seed=seed,
+            lag=policy.lag,
+            num_gpus=self._deployed.num_gpus,
+            lossless=lossless,
+            refused=np.array(source.refused, dtype=np.int64),
+            meta={
+                "slots": slots,
+                "warmup_steps": recorder.warmup_steps,
+                "draft_kind": self.replay.draft_kind,
+                "kv_blocks": self._hardware.blocks,
+                "serving": asdict(self._serving),
+            },
+        )
 
 
 def _at_least(name: str, value: float | None, least: int) -> None:
     if value is not None and not least <= value < math.inf:
         raise InputError(f"{name} is {value}; it must be at least {least}")
-
-
-def _serve(
-    env: simpy.Environment, replica: Replica, recorder: Recorder, check: bool
-) -> Generator[simpy.Event, Any, None]:
-    """Carry time: one event an engine step."""
-    while not recorder.done and replica.admit(env.now):
-        start_s, step_s = env.now, replica.decide()
-        yield env.timeout(step_s)
-        replica.commit(start_s, step_s, env.now)
-        if check:
-            replica.check_laws()

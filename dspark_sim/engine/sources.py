@@ -1,0 +1,135 @@
+"""Where requests come from: users of a closed loop, or arrivals at known times."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dspark_sim.engine.batching import RequestStream
+from dspark_sim.engine.requests import Tickets
+from dspark_sim.rng import stream
+from dspark_sim.schema import FloatArray, IntArray
+
+Send = Callable[[list[int]], None]
+
+
+class Source(Protocol):
+    """A source of requests; ``next_s`` is the next arrival that is known beforehand [s].
+
+    ``refused``: requests whose text no replica's KV holds, in order of sending.
+    """
+
+    next_s: float
+    refused: list[int]
+
+    def let_in(self, now_s: float) -> None:
+        """Send what has arrived by ``now_s`` [s]."""
+
+    def completed(self, count: int, now_s: float) -> None:
+        """React to ``count`` requests that are done."""
+
+
+class ClosedLoop:
+    """Users that send the next request the moment their last one is done.
+
+    Args:
+        requests: in order of sending.
+        tickets: where they are noted.
+        fits_Q: which requests a replica's KV holds; a user whose request is refused sends the next.
+        send: takes tickets of requests.
+        refuse: told how many requests are refused.
+    """
+
+    next_s = math.inf
+
+    def __init__(
+        self,
+        requests: RequestStream,
+        tickets: Tickets,
+        fits_Q: NDArray[np.bool_],
+        send: Send,
+        refuse: Callable[[int], None],
+    ) -> None:
+        self._requests, self._tickets, self._send, self._refuse = requests, tickets, send, refuse
+        self._fits_Q = None if fits_Q.all() else fits_Q
+        self.refused: list[int] = []
+
+    def let_in(self, now_s: float) -> None:
+        """Nobody arrives by the clock."""
+
+    def completed(self, count: int, now_s: float) -> None:
+        """Send the next requests of ``count`` users."""
+        request = self._requests.take(count)
+        if self._fits_Q is not None:
+            request = self._fitting(request)
+        if request.size:
+            self._send(self._tickets.add(request, now_s))
+
+    def _fitting(self, request: IntArray) -> IntArray:
+        assert self._fits_Q is not None
+        wanted, found = len(request), []
+        while request.size:
+            fits = self._fits_Q[request]
+            self.refused += request[~fits].tolist()
+            self._refuse(int(np.count_nonzero(~fits)))
+            found.append(request[fits])
+            wanted -= int(np.count_nonzero(fits))
+            request = self._requests.take(wanted)
+        return np.concatenate([np.empty(0, dtype=np.int64), *found])
+
+
+class OpenLoop:
+    """Requests at known times; those that fit have tickets in order of arrival.
+
+    Args:
+        arrival_s_Q: sorted times [s].
+        tickets: where they are noted.
+        fits_Q: as in :class:`ClosedLoop`.
+        send: as in :class:`ClosedLoop`.
+    """
+
+    def __init__(
+        self, arrival_s_Q: FloatArray, tickets: Tickets, fits_Q: NDArray[np.bool_], send: Send
+    ) -> None:
+        self.refused: list[int] = np.flatnonzero(~fits_Q).tolist()
+        self._tickets = tickets.add(np.flatnonzero(fits_Q), arrival_s_Q[fits_Q])
+        self._times: list[float] = arrival_s_Q[fits_Q].tolist()
+        self._send = send
+        self._at = 0
+        self.next_s = self._times[0] if self._times else math.inf
+
+    def let_in(self, now_s: float) -> None:
+        """Send what has arrived."""
+        if now_s < self.next_s:
+            return
+        end = bisect_right(self._times, now_s, self._at)
+        arrived, self._at = self._tickets[self._at : end], end
+        self.next_s = self._times[end] if end < len(self._times) else math.inf
+        self._send(arrived)
+
+    def completed(self, count: int, now_s: float) -> None:
+        """Arrivals do not wait for completions."""
+
+
+def mid_text(row: IntArray, request: IntArray, count: int, seed: int) -> tuple[IntArray, IntArray]:
+    """Return requests and rows of a loop that has run for long, as a look at a random round finds them.
+
+    A step has one round of every running request, so what is found in a slot is uniform over rounds:
+    long texts are met more often, and so are hard ones, whose rounds commit less. The rounds of a
+    full-block replay stand for those of any policy: a rule that verifies less has more of them where
+    much would have been accepted, and which ones, only a run can tell; starts that all policies share
+    keep them comparable under one seed.
+
+    Args:
+        row: anchors that a full-block replay drafts from.
+        request: the request of each.
+        count: how many.
+        seed: of the stream ``start``.
+    """
+    drawn = stream(seed, "start").integers(len(row), size=count)
+    return request[drawn], row[drawn]
