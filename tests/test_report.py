@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import json
 import re
+from pathlib import Path
 
 import pytest
 from results_cases import ABOUT, make_point, small_run
 from small_traces import small_trace
 from worlds import make_profile
 
+from dspark_sim.errors import InputError
 from dspark_sim.results.details import DETAIL, SHARES, bin_start, detail
 from dspark_sim.results.evidence import gather
 from dspark_sim.results.frontier import frontier
 from dspark_sim.results.page import embedded
 from dspark_sim.results.page_report import report_page
 from dspark_sim.results.report import report_document
+from dspark_sim.results.shares import read_bounds, shares, with_shares
 from dspark_sim.results.store import Results, merge, read_results, write_results
 
 POLICIES = ("off", "static:k=3", "dspark-async")
@@ -194,3 +197,39 @@ def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(command,
     assert (tmp_path / "deep" / "page.html").is_file()
     assert command("report", "r", "--json").document["schema"] == "dspark-sim/report/1"
     assert "nowhere: no such result folder" in command("report", "nowhere").error
+
+
+def bound_file(path: Path, **changes: object) -> Path:
+    loads = [{"concurrency": load, "bound": 1e6} for load in (1, 64)]
+    path.write_text(
+        json.dumps({"schema": "dspark-sim/bound/1", "drafter": "dspark", "loads": loads} | changes)
+    )
+    return path
+
+
+def test_shares_of_a_bound_are_paired_by_seed_and_only_where_there_is_one(tmp_path):
+    cases = points(seeds=(0, 1))
+    drafter, bounds = read_bounds(bound_file(tmp_path / "b.json"))
+    found = shares(cases, drafter, bounds)
+    assert {load for _, _, load in found} == {1, 64}
+    off, arm = (
+        {p["seed"]: p["tok_per_s"] for p in cases if p["policy"] == policy and p["concurrency"] == 64}
+        for policy in ("off", "static:k=3")
+    )
+    expected = sum((arm[s] - off[s]) / (1e6 - off[s]) for s in (0, 1)) / 2
+    assert found["dspark", "static:k=3", 64].mean == pytest.approx(expected)
+    assert found["dspark", "off", 64].mean == 0.0
+    page = report_page(with_shares(document(results()), found))
+    assert 'id="share"' in page
+    assert 'id="share"' not in report_page(document(results()))
+
+
+def test_bounds_of_another_setup_or_kind_are_refused(tmp_path):
+    with pytest.raises(InputError, match="passes the bound"):
+        shares(points(), "dspark", {64: 10.0})
+    with pytest.raises(InputError, match="no such file"):
+        read_bounds(tmp_path / "nothing.json")
+    with pytest.raises(InputError, match="expected 'dspark-sim/bound/1'"):
+        read_bounds(bound_file(tmp_path / "a.json", schema="x"))
+    with pytest.raises(InputError, match="needs concurrency and bound"):
+        read_bounds(bound_file(tmp_path / "c.json", loads=[{}]))

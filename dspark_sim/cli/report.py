@@ -16,8 +16,12 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Result folders of run or sweep, of one set-up.")
     ],
+    *,
     sla: o.SlaOption = None,
     baseline: o.BaselineOption = None,
+    bound: Annotated[
+        Path | None, typer.Option("--bound", help="Document of `dspark-sim bound --json`: adds shares of it.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="HTML file. Default: report.html in the first RUN.")
     ] = None,
@@ -32,12 +36,15 @@ def report(
     from dspark_sim.files import write_text
     from dspark_sim.results.page_report import report_page
     from dspark_sim.results.report import report_document
+    from dspark_sim.results.shares import read_bounds, shares, with_shares
     from dspark_sim.results.store import merge
 
     slas = parse_slas(sla) if sla is not None else None
     results = merge(folders)
     against = plan.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
     document = report_document(results, answer.frontier_document(results, against, slas))
+    if bound is not None:
+        document = with_shares(document, shares(results.points, *read_bounds(bound)))
     if json_out:
         print_json(document)
     if out is not None or not json_out:

@@ -28,6 +28,10 @@ _RELIABILITY = (
     "Predicted survival against the share that did survive, all positions together. On the diagonal a "
     "confidence means what it says. Bars: 95% intervals over prompts."
 )
+_SHARE = (
+    "Part of the gain over no speculation that a policy reaches, of the gain that an upper bound leaves: no "
+    "rule can pass 100 %."
+)
 _LATENCY = "Share of requests whose time per output token is at most that, at the chosen load."
 
 
@@ -52,6 +56,7 @@ def _body(document: Mapping[str, Any]) -> str:
             '<div id="readings"></div>',
         ),
         _loads() if several else "",
+        _shares() if document.get("bounded") else "",
         _steps() if evidence and detailed else "",
         _acceptance(detailed) if evidence else "",
         _reliability(evidence) if evidence else "",
@@ -97,6 +102,10 @@ def _loads() -> str:
         figure("budget", "Verification budget against users: tokens verified per round, anchor included."),
         "</div>",
     )
+
+
+def _shares() -> str:
+    return section("share-s", "How much of what is possible", figure("share", _SHARE))
 
 
 def _steps() -> str:

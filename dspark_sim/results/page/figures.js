@@ -72,6 +72,27 @@ function againstLoad(id, label) {
   };
 }
 
+function share() {
+  const { x } = againstLoad("gpu", "");
+  const series = arms.filter(shown).map((arm) => ({
+    ...arm,
+    band: true,
+    points: rowsOf(arm.key)
+      .filter((row) => row.share[0] !== null)
+      .map((row) => ({
+        x: row.load, y: row.share[0], low: row.share[1], high: row.share[2],
+        tip: [["users", number(row.load)], ["share of the gain", `${spread(row.share.map((v) => (v === null ? v : 100 * v)), 1)} %`]],
+      })),
+  }));
+  const least = Math.min(0, ...series.flatMap((one) => one.points.map((point) => point.y)));
+  return {
+    label: "Share of the gain that an upper bound leaves",
+    x,
+    y: { name: "share of the gain", min: Math.max(-1, 1.1 * least), max: 1, percent: true, zero: true },
+    series,
+  };
+}
+
 function stairs() {
   const { cost } = report.evidence;
   const rows = here();

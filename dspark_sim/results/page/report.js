@@ -130,7 +130,7 @@ function start() {
     frontier,
     throughput: () => againstLoad("gpu", "Throughput per GPU against users"),
     budget: () => againstLoad("budget", "Verification budget against users"),
-    stairs, conditional, positions, reliability, latency,
+    share, stairs, conditional, positions, reliability, latency,
   };
   for (const [id, spec] of Object.entries(all)) if (byId(id)) charts.push(new Chart(byId(id), spec));
   refresh();
