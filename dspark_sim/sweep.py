@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark_sim import __version__
-from dspark_sim.engine.simulator import simulate
+from dspark_sim.engine.serving import Serving
+from dspark_sim.engine.simulator import DECODE_ONLY, simulate
 from dspark_sim.errors import InputError, did_you_mean
 from dspark_sim.files import write_text
 from dspark_sim.hardware.believed import Block, believe
@@ -58,6 +59,7 @@ class Setup:
         output_tokens: output tokens to measure per point.
         max_output_tokens: texts are cut to this many tokens; None: not cut.
         believed: cost that planners believe (:mod:`dspark_sim.hardware.believed`); None: the true one.
+        serving: prefill, replicas, router.
     """
 
     trace: str
@@ -66,6 +68,7 @@ class Setup:
     output_tokens: int = 50_000
     max_output_tokens: int | None = None
     believed: str | None = None
+    serving: Serving = DECODE_ONLY
 
     def load_trace(self) -> Trace:
         """Return the trace, read once per process."""
@@ -177,6 +180,7 @@ def simulate_task(task: Task) -> Point:
         drafter=task.drafter,
         believed=setup.load_believed(task.drafter),
         max_output_tokens=setup.max_output_tokens,
+        serving=setup.serving,
     )
     return point(run) | {DETAIL: detail(run, setup.load_profile())}
 
@@ -311,6 +315,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
         },
         "believed": believed,
         "settings": {"output_tokens": setup.output_tokens, "max_output_tokens": setup.max_output_tokens},
+        "serving": asdict(setup.serving),
         "replications": replications,
         "grid": {
             name: list(dict.fromkeys(getattr(task, name) for task in tasks))
@@ -336,6 +341,7 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
         "profile": profile_hash(setup.load_profile()),
         "output_tokens": setup.output_tokens,
         "max_output_tokens": setup.max_output_tokens,
+        "serving": asdict(setup.serving),
     }
 
 

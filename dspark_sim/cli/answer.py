@@ -42,7 +42,7 @@ def wrapped(paragraph: str) -> str:
 
 def worth_processes(tasks: Sequence[Task]) -> int:
     """Return as many worker processes as pay for ``tasks``: one, or one a core."""
-    steps = sum(task.setup.output_tokens / task.concurrency for task in tasks)
+    steps = sum(task.setup.output_tokens / max(task.concurrency, 1) for task in tasks)
     return _cores() if steps > STEPS_WORTH_PROCESSES else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -60,4 +61,37 @@ JobsOption = Annotated[
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option("--workload", help="Request table: arrivals and lengths, instead of users in a loop."),
+]
+ArrivalsOption = Annotated[
+    str | None,
+    typer.Option("--arrivals", help="Arrivals by spec: poisson:rate=5, gamma:rate=5,cv=2, burst:n=1000, ..."),
+]
+RateScaleOption = Annotated[float, typer.Option("--rate-scale", help="Arrivals come so many times as fast.")]
+RequestsOption = Annotated[
+    int | None,
+    typer.Option("--requests", min=1, help="How many requests arrive. Default: all of the workload."),
+]
+MixOption = Annotated[
+    list[str] | None,
+    typer.Option("--mix", help="FILE=weight, repeats: arriving requests replay texts of several traces."),
+]
+PrefillOption = Annotated[
+    str,
+    typer.Option(
+        "--prefill",
+        help="Prompts: none, mixed[:budget=8192], separate[:budget=8192], disaggregated[:workers=1].",
+    ),
+]
+ReplicasOption = Annotated[int, typer.Option("--replicas", min=1, help="Engines behind the router.")]
+RouterOption = Annotated[str, typer.Option("--router", help="round-robin, least-loaded or two-choices.")]
+LockstepOption = Annotated[
+    bool,
+    typer.Option("--lockstep", help="Replicas are attention ranks: a step lasts as long as its slowest."),
+]
+TimelineOption = Annotated[
+    Path | None, typer.Option("--timeline", help="Chrome trace of the one run, OUT.json.gz, for Perfetto.")
 ]

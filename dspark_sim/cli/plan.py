@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from dspark_sim.cli.common import output_folder, parse_set, warn
 from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
+    from dspark_sim.engine.serving import Serving
     from dspark_sim.hardware.profile import HardwareProfile
     from dspark_sim.policies.base import Policy
     from dspark_sim.sweep import Setup, Task
@@ -52,6 +53,7 @@ def make_plan(
     baseline: str | None,
     believed: str | None = None,
     replicate: str = "seeds",
+    serving: Serving | None = None,
     defaults: Sequence[str] = DEFAULT_POLICIES,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
@@ -67,6 +69,9 @@ def make_plan(
         raise InputError(f"--replicate {replicate}: must be {known}{did_you_mean(replicate, REPLICATE)}")
     overrides, cut = split_overrides(parse_set(assignments or ()))
     setup = Setup(trace, hw, overrides, output_tokens, cut, believed)
+    if serving is not None:
+        serving.check()
+        setup = replace(setup, serving=serving)
     names: Sequence[str | None] = drafters or [None]
     chosen = [setup.load_trace().drafter(name) for name in names]
     asked = [parse_policy(spec, lag) for spec in policies or defaults]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dspark_sim.cli import answer, plan
+from dspark_sim.cli import answer, open_loop, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency, parse_slas
 
@@ -38,20 +38,41 @@ def run(
     assignments: o.SetOption = None,
     baseline: o.BaselineOption = None,
     sla: o.SlaOption = None,
+    workload: o.WorkloadOption = None,
+    arrivals: o.ArrivalsOption = None,
+    rate_scale: o.RateScaleOption = 1.0,
+    requests: o.RequestsOption = None,
+    mix: o.MixOption = None,
+    prefill: o.PrefillOption = "",
+    replicas: o.ReplicasOption = 1,
+    router: o.RouterOption = "round-robin",
+    lockstep: o.LockstepOption = False,
+    timeline: o.TimelineOption = None,
     jobs: o.JobsOption = 0,
     out: OutOption = None,
     json_out: o.JsonOption = False,
 ) -> None:
     """Replay a trace on a step-cost profile under several policies: a table and two pictures.
 
+    With --workload or --arrivals, requests arrive in time instead: latencies and throughput of a service.
+
     Example: dspark-sim run --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --concurrency 1,16,64,256
     """
+    from dspark_sim.engine.serving import Serving
+
+    traffic = open_loop.Traffic(workload, arrivals, rate_scale, requests, tuple(mix or ())).checked()
+    serving = Serving(prefill or ("none" if traffic is None else "mixed"), replicas, router, lockstep)
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
-        replicate=replicate,
+        replicate=replicate, serving=serving,
     )  # fmt: skip
+    if timeline is not None:
+        open_loop.check_timeline(asked.tasks)
+    if traffic is not None:
+        open_loop.serve_all(asked, traffic, out=out, timeline=timeline, as_json=json_out)
+        return
     folder = plan.chosen_folder(out, "runs", asked, json_out)
     results = answer.compute(asked, jobs)
     document = answer.frontier_document(results, asked.baseline, slas)
@@ -61,3 +82,5 @@ def run(
         answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
     if folder is not None:
         answer.write_all(results, document, folder)
+    if timeline is not None:
+        open_loop.draw_timeline(timeline, open_loop.log_of(asked.tasks[0], None))
