@@ -1,0 +1,49 @@
+"""The committed live logs of the real pair against the committed traces: what docs/replay.md reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dspark_sim.hardware.profile import load_profile
+from dspark_sim.policies.registry import parse_policy
+from dspark_sim.replay_check import compare, one_text_a_prompt, replay_rounds
+from dspark_sim.workload.rounds import Rounds, merge, read_rounds
+from dspark_sim.workload.trace_io import read_trace
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "replay"
+CASES = [("full", 16), ("dspark-async", 1), ("dspark-async", 4), ("dspark-async", 16)]
+
+
+def logs_of(policy: str, concurrency: int) -> list[Rounds]:
+    found = [read_rounds(path) for path in sorted(FOLDER.glob(f"{policy}-r{concurrency}-*.parquet"))]
+    assert len(found) == 3, "one log a domain"
+    return found
+
+
+def replay_of(log: Rounds) -> Rounds:
+    trace, policy = read_trace(log.meta["trace"]), parse_policy(log.meta["policy"])
+    profile = load_profile(ROOT / log.meta["hw"], None)
+    parts = one_text_a_prompt(trace, sorted(set(log.prompt_key)))
+    load = log.meta["concurrency"]
+    return merge([replay_rounds(p, profile, policy, concurrency=load, seed=n) for n, p in enumerate(parts)])
+
+
+@pytest.mark.parametrize(("policy", "concurrency"), CASES)
+def test_live_rounds_of_the_real_pair_agree_with_the_replay(policy, concurrency):
+    logs = logs_of(policy, concurrency)
+    live, replay = merge(logs), merge([replay_of(log) for log in logs])
+    assert len(live) >= 5_000
+    result = compare(live, replay)
+    assert result.agrees, result.findings
+    assert policy == "full" or len(Counter(live.verify_len_M.tolist())) > 2
+
+
+@pytest.mark.parametrize(("policy", "concurrency"), CASES)
+def test_logs_and_traces_are_of_the_same_drafter(policy, concurrency):
+    for log in logs_of(policy, concurrency):
+        trace = read_trace(log.meta["trace"])
+        assert trace.meta["drafters"][log.meta["drafter"]]["checkpoint"] == log.meta["checkpoint"]
