@@ -282,3 +282,28 @@ def test_bad_words(words, said, pair, monkeypatch, capsys):
     monkeypatch.setattr(checkpoints, "load_drafter", lambda name, target: pair[1])
     assert dispatch(["profile", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+# The measurement that ships
+
+
+def test_the_committed_profile_is_what_its_samples_give():
+    import pyarrow.parquet as pq
+    import yaml
+
+    from dspark_sim.files import data_folder
+
+    path = data_folder("hw_profiles") / "cpu-2core-smollm2.samples.parquet"
+    table = pq.read_table(path)
+    kept = json.loads(table.schema.metadata[b"dspark_sim_profile"])
+    plan = Plan(**{key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()})
+    committed = yaml.safe_load(path.with_name("cpu-2core-smollm2.yaml").read_text())
+    command = committed["sources"]["verify"]["source"].split("; ")[1]
+    rebuilt = profile_document(
+        plan, table.to_pandas(), name=committed["name"], device=committed["device"], command=command
+    )
+    assert rebuilt == committed
+    medians = Medians(table.to_pandas())
+    assert medians.of("verify").samples.min() == 9
+    errors = check_errors(parse_profile(committed, "cpu"), plan, medians)
+    assert max(map(abs, errors.values())) < 0.05

@@ -189,9 +189,11 @@ class Workbench:
         taps = torch.randn(point.requests, point.tokens, len(self._taps or ()), config.hidden_size)
         taps = taps.to(device, self.target.dtype)
 
+        valid_RT = torch.ones(point.requests, point.tokens, dtype=torch.bool, device=device)
+
         def work() -> object:
             p_RTV = torch.zeros(point.requests, point.tokens, vocab, device=device)
-            p_RTV.view(-1, vocab)[:] = probabilities(logits, TEMPERATURE)
+            p_RTV[valid_RT] = probabilities(logits, TEMPERATURE)
             done = verify(p_RTV, q_RGW, drafted, length, draft_ids_W=drafter.draft_ids, uniform_RU=uniform)
             drafter.extend_context(taps, positions, context, rows)
             return done
