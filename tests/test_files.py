@@ -37,9 +37,14 @@ def test_a_path_with_folders_is_never_looked_up_by_its_last_part():
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path):
     target = tmp_path / "a.txt"
     files.write_text(target, "old")
-    with pytest.raises(RuntimeError, match="mid-write"), files.atomic_path(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("mid-write")
+
+    def fail_half_way() -> None:
+        with files.atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("mid-write")
+
+    with pytest.raises(RuntimeError, match="mid-write"):
+        fail_half_way()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 

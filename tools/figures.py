@@ -22,8 +22,10 @@ FIGURES = {
     ),
     "load-cliff-b300.png": (
         "load.png",
-        ["--trace", "qwen3-4b-chat.synth.parquet", "--hw", "b300-tp4-dsv4-flash.yaml", "--concurrency", LOADS]
-        + ["--seeds", "3", "--drafter", "dspark"],
+        [
+            *("--trace", "qwen3-4b-chat.synth.parquet", "--hw", "b300-tp4-dsv4-flash.yaml"),
+            *("--concurrency", LOADS, "--seeds", "3", "--drafter", "dspark"),
+        ],
     ),
 }
 
