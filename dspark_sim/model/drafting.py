@@ -56,18 +56,14 @@ class SerialBackbone:
         return self.drafter.config.draft_vocab_size
 
 
-def teacher_forced(
-    drafter: Drafter, anchors_N: Tensor, ids_T: Tensor, context: SequenceContext
-) -> Backbone:
+def teacher_forced(drafter: Drafter, anchors_N: Tensor, ids_T: Tensor, context: SequenceContext) -> Backbone:
     """Blocks at many anchors (indices into ``ids_T``) of one text."""
     if isinstance(drafter, SerialDrafter):
         return SerialBackbone(drafter, SharedPasses(drafter, anchors_N, context), len(anchors_N))
     return ParallelBackbone(drafter, drafter.block_hidden_at(anchors_N, ids_T, context))
 
 
-def cached(
-    drafter: Drafter, anchor_R: Tensor, position_R: Tensor, cache: KVCache, row_R: Tensor
-) -> Backbone:
+def cached(drafter: Drafter, anchor_R: Tensor, position_R: Tensor, cache: KVCache, row_R: Tensor) -> Backbone:
     """One block a running request, on the context in ``cache``."""
     if isinstance(drafter, SerialDrafter):
         return SerialBackbone(drafter, CachedPasses(drafter, position_R, cache, row_R), len(anchor_R))

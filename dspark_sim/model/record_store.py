@@ -121,9 +121,7 @@ def build_trace(
     )
 
 
-def _drafter_trace(
-    name: str, kind: DraftKind, gamma: int, records: Sequence[DrafterRecord]
-) -> DrafterTrace:
+def _drafter_trace(name: str, kind: DraftKind, gamma: int, records: Sequence[DrafterRecord]) -> DrafterTrace:
     def joined(field: str) -> NDArray[Any] | None:
         parts = [getattr(record, field) for record in records]
         return None if parts[0] is None else np.concatenate(parts)
