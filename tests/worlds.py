@@ -97,10 +97,11 @@ def random_profile(seed: int, max_num_seqs: int | None = None) -> HardwareProfil
     )
 
 
-def constant_cost(ms: float = 10.0) -> HardwareProfile:
+def constant_cost(ms: float = 10.0, max_num_seqs: int | None = None) -> HardwareProfile:
     """Return a profile on which every step costs the same and drafting is free."""
     free = table([1], [0.0])
     return make_profile(
+        max_num_seqs=max_num_seqs,
         verify=table([1], [ms], key="tokens", value="ms"),
         capture=None,
         eager=None,
