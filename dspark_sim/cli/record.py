@@ -15,6 +15,7 @@ from dspark_sim.cli.generate import DRAFTER, TARGET, parse_worker, sample_texts
 if TYPE_CHECKING:
     from dspark_sim.model.target import Target
 
+
 def record(
     out: Annotated[Path, typer.Option(help="Trace to write (with --live: log of rounds), .parquet.")],
     *,
