@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dspark_sim.hardware.profile import load_profile
@@ -47,3 +48,17 @@ def test_logs_and_traces_are_of_the_same_drafter(policy, concurrency):
     for log in logs_of(policy, concurrency):
         trace = read_trace(log.meta["trace"])
         assert trace.meta["drafters"][log.meta["drafter"]]["checkpoint"] == log.meta["checkpoint"]
+
+
+@pytest.mark.parametrize("domain", ["math", "code", "chat"])
+def test_committed_traces_accept_at_the_analytic_rate(domain):
+    """Where a draft prefix was accepted, the next token is as often as 1 - TV says (four standard errors)."""
+    trace = read_trace(f"{domain}.parquet")
+    drafter = trace.drafter("dspark")
+    assert drafter.accept_rate_NG is not None
+    for position in range(3):
+        asked = (trace.remaining_N > position) & (drafter.accepted_N >= position)
+        rate = drafter.accept_rate_NG[asked, position].astype(float)
+        hit = drafter.accepted_N[asked] > position
+        error = np.sqrt((rate * (1 - rate)).sum()) / len(rate)
+        assert abs(hit.mean() - rate.mean()) < 4 * error, position
