@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "policy": "dspark_sim.cli.policy:app",
     "audit": "dspark_sim.cli.audit:audit",
     "bound": "dspark_sim.cli.bound:bound",
+    "regress": "dspark_sim.cli.regress:regress",
     "trace": "dspark_sim.cli.trace:app",
     "import": "dspark_sim.cli.import_:import_",
     "synth": "dspark_sim.cli.synth:synth",
