@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "audit": "dspark_sim.cli.audit:audit",
     "bound": "dspark_sim.cli.bound:bound",
     "regress": "dspark_sim.cli.regress:regress",
+    "sensitivity": "dspark_sim.cli.sensitivity:sensitivity",
     "trace": "dspark_sim.cli.trace:app",
     "import": "dspark_sim.cli.import_:import_",
     "synth": "dspark_sim.cli.synth:synth",

@@ -1,0 +1,81 @@
+"""``dspark-sim sensitivity``: one thing worse than it was, and what policies lose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dspark_sim.cli import options as o
+
+
+def sensitivity(
+    axis: Annotated[str, typer.Argument(help="lag, temperature, bias, noise, gamma, believed or domain.")],
+    *,
+    trace: o.TraceOption,
+    hw: o.HwOption,
+    policy: o.PolicyOption = None,
+    values: Annotated[str | None, typer.Option("--values", help="A comma list. Default: the usual.")] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Users of the loop.")] = 64,
+    output_tokens: o.TokensOption = 20_000,
+    seed: o.SeedOption = 0,
+    assignments: o.SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the picture and the table.")] = None,
+    json_out: o.JsonOption = False,
+) -> None:
+    """Vary what policies are told (or the drafter, or the traffic) along one axis, all else equal.
+
+    Example: dspark-sim sensitivity noise --trace chat.parquet --hw h800.yaml --policy dspark-async
+    """
+    from dspark_sim import sensitivity as lab
+    from dspark_sim.cli.common import parse_set, print_json, progress
+    from dspark_sim.hardware.profile import load_profile
+    from dspark_sim.policies.registry import parse_policy
+    from dspark_sim.workload.trace_io import read_trace
+
+    chosen, read = lab.axis(axis), read_trace(trace)
+    world = lab.World(read, load_profile(hw, parse_set(assignments or ())))
+    specs = [parse_policy(spec).label for spec in policy or ("static:k=3", "dspark", "dspark-async")]
+    tried = lab.values_of(axis, read, values)
+    settings = {"concurrency": concurrency, "output_tokens": output_tokens, "seed": seed}
+    rows = []
+    with progress(len(tried) * len(specs), "simulating") as advance:
+        for row in lab.explore(axis, world, tried, specs, **settings):
+            rows.append(row)
+            advance(1)
+    footer = f"{read.pair_label} on {world.profile.name}, {concurrency} users"
+    if out is not None:
+        _draw(rows, chosen.words, f"Sensitivity to {axis}", footer, out)
+    if json_out:
+        print_json({"schema": "dspark-sim/sensitivity/1", "axis": axis, **settings, "rows": rows})
+    else:
+        _print(rows, chosen.words, footer)
+
+
+def _draw(rows: list[dict[str, Any]], words: str, title: str, footer: str, out: Path) -> None:
+    from dspark_sim.cli.common import output_folder, warn
+    from dspark_sim.results.canvas import save
+    from dspark_sim.results.plots_sensitivity import sensitivity_figure
+
+    name = title.replace(" ", "-").lower()
+    for path in save(sensitivity_figure(rows, words, title, footer), output_folder(out), name):
+        warn(f"wrote {path}")
+
+
+def _print(rows: list[dict[str, Any]], words: str, footer: str) -> None:
+    from dspark_sim.results.tables import text_table
+
+    cells = [
+        {
+            words: str(row["value"]),
+            "policy": row["policy"],
+            "tok/s": f"{row['point']['tok_per_s']:,.0f}",
+            "change": f"{row['change']:+.1%}",
+            "verify_len": f"{row['point']['verify_len']:.2f}",
+            "accepted_len": f"{row['point']['accepted_len']:.2f}",
+        }
+        for row in rows
+    ]
+    print(text_table({key: "<" if key in (words, "policy") else ">" for key in cells[0]}, cells))
+    print(footer)
