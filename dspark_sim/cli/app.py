@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "bound": "dspark_sim.cli.bound:bound",
     "regress": "dspark_sim.cli.regress:regress",
     "sensitivity": "dspark_sim.cli.sensitivity:sensitivity",
+    "waterfall": "dspark_sim.cli.waterfall:waterfall",
     "trace": "dspark_sim.cli.trace:app",
     "import": "dspark_sim.cli.import_:import_",
     "synth": "dspark_sim.cli.synth:synth",

@@ -44,3 +44,32 @@ def sensitivity_figure(rows: Sequence[dict[str, Any]], words: str, title: str, f
         figure.text(0.012, 0.978, title, fontsize=15, fontweight="bold", va="top")
         figure.text(0.012, 0.014, textwrap.fill(footer, _WIDTH), fontsize=8.5, color="#777777")
     return figure
+
+
+def waterfall_figure(steps: Sequence[tuple[str, float]], footer: str) -> Figure:
+    """Draw what each mended flaw gains, from a policy to the bound.
+
+    Args:
+        steps: (what is mended, throughput then [tok/s]), the policy first and the bound last.
+        footer: what was simulated.
+    """
+    with styled():
+        figure, axes = new_figure(1, 1)
+        figure.subplots_adjust(left=0.34)
+        names = [name for name, _ in steps]
+        before = [0.0, *(speed for _, speed in steps[:-1])]
+        gains = [speed - start for (_, speed), start in zip(steps, before, strict=True)]
+        colours = [look(names[0]).colour, *("#4c9f70" if gain >= 0 else "#b5483a" for gain in gains[1:])]
+        axes.barh(range(len(steps)), gains, left=before, color=colours)
+        for place, (gain, (_, speed)) in enumerate(zip(gains, steps, strict=True)):
+            words = f"{speed:,.0f}" if place == 0 else f"{gain:+,.0f}"
+            axes.annotate(
+                words, (max(speed, speed - gain), place), (4, 0), textcoords="offset points", va="center"
+            )
+        axes.set_yticks(range(len(steps)), names)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.15 * max(speed for _, speed in steps))
+        axes.set_xlabel("output tokens per second [tok/s]")
+        figure.text(0.012, 0.978, "From the policy to the bound", fontsize=15, fontweight="bold", va="top")
+        figure.text(0.012, 0.014, textwrap.fill(footer, _WIDTH), fontsize=8.5, color="#777777")
+    return figure
