@@ -331,6 +331,7 @@ class Service:
 
     def run(self):
         busy = {}  # group -> (end, start, duration, engines)
+        resting = list(range(len(self.groups)))
         while self.coming or self.moving or busy or any(e.load() for e in self.engines + self.pool):
             times = [b[0] for b in busy.values()] + [t for t, _ in self.moving]
             times += [self.coming[0].arrival_s] if self.coming else []
@@ -341,14 +342,20 @@ class Service:
             for entry in [m for m in self.moving if m[0] <= self.now]:
                 self.moving.remove(entry)
                 self.route(entry[1], self.engines)
-            for g in [g for g, b in busy.items() if b[0] <= self.now]:
+            for g in [g for g, b in busy.items() if b[0] <= self.now]:  # in the order in which they began
                 _, start_s, step_s, engines = busy.pop(g)
                 for engine in engines:
                     engine.commit(start_s, step_s)
-            for g, engines in enumerate(self.groups):
-                if g not in busy:
-                    working = [e for e in engines if e.begin()]
-                    if working:
-                        step_s = max([e.decide() for e in working])
-                        busy[g] = (self.now + step_s, self.now, step_s, working)
+                if not self.begin(g, busy):
+                    resting.append(g)
+            resting = [
+                g for g in resting if not self.begin(g, busy)
+            ]  # in the order in which they came to rest
         return self
+
+    def begin(self, group, busy) -> bool:
+        working = [engine for engine in self.groups[group] if engine.begin()]
+        if working:
+            step_s = max([engine.decide() for engine in working])
+            busy[group] = (self.now + step_s, self.now, step_s, working)
+        return bool(working)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from dspark_sim.rng import stream
@@ -64,7 +62,7 @@ class Batch:
         return self.size - self.free.size
 
     def join(
-        self, tickets: Sequence[int], start_FX: IntArray, emit_s: float | FloatArray, step: int
+        self, tickets: IntArray, start_FX: IntArray, emit_s: float | FloatArray, step: int
     ) -> IntArray:
         """Put requests into slots, and return the slots.
 

@@ -39,7 +39,7 @@ class Decider:
         self._state: Any = None
         self._places: IntArray = np.arange(slots)
         self._previous: IntArray = np.full(slots, -1)
-        self._past = Past.nothing(0)
+        self._before = Past.nothing(0)[1:]
         self.verify_len_R: IntArray = np.empty(0, dtype=np.int64)
         self.batch_tokens = 0
 
@@ -59,7 +59,7 @@ class Decider:
         """Take note of what the present step came to: draft tokens accepted, and its duration [s]."""
         running = accepted_R.size
         self._previous[:running] = self._places[:running]
-        self._past = Past(self._previous, self.verify_len_R, accepted_R, step_s)
+        self._before = (self.verify_len_R, accepted_R, step_s)
 
     def step_s(self, batch: Batch, kv_tokens: int, prompts: Prompts, num_waiting: int) -> float:
         """Ask the policy for lengths, and return the duration of a step that decodes [s].
@@ -122,7 +122,7 @@ class Decider:
             replay.gamma,
             self._policy.lag,
             draft_s=self._believed_draft_s,
-            past=self._past._replace(previous_R=self._previous[:running]),
+            past=Past(self._previous[:running], *self._before),
             captured=self._captured,
             kv_tokens=kv_tokens,
             prefill_tokens=prompts.tokens,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -65,23 +65,23 @@ class Decoding:
         """B of the present step."""
         return self._decider.batch_tokens
 
-    def join(self, tickets: Sequence[int], start_FX: IntArray, emit_s: float | FloatArray) -> IntArray:
+    def join(self, tickets: IntArray, start_FX: IntArray, emit_s: float | FloatArray) -> IntArray:
         """Let requests join, as :meth:`Batch.join`; return their slots."""
         slots = self.batch.join(tickets, start_FX, emit_s, self.steps)
         self.kv_tokens += int(np.add.reduce(start_FX[0] + start_FX[3]))
         self._decider.forget(slots)
-        self._newcomers |= bool(np.any(emit_s != self._emit_s))
+        differs = emit_s != self._emit_s
+        self._newcomers |= differs if isinstance(differs, bool) else bool(differs.any())
         return slots
 
-    def leave(self, slots: IntArray) -> list[int]:
+    def leave(self, slots: IntArray) -> IntArray:
         """Let the requests in ``slots`` go, note the rounds they had, and return their tickets."""
         batch = self.batch
-        ticket = batch.ticket_R[slots]
+        ticket: IntArray = batch.ticket_R[slots]
         self.kv_tokens -= int(np.add.reduce(batch.kv_base_R[slots] + batch.row_R[slots]))
         self._tickets.rounds_K[ticket] += self.steps - batch.start_step_R[slots]
         batch.leave(slots)
-        left: list[int] = ticket.tolist()
-        return left
+        return ticket
 
     def close_up(self) -> None:
         """Close the slots that nobody joined."""
@@ -112,7 +112,9 @@ class Decoding:
         self.steps += 1
         self._emit_s, self._newcomers = end_s, False
         ended = (committed_R == left_R).nonzero()[0]
-        return accepted_R, committed, self._cross_seams(ended) if ended.size else ended
+        if ended.size and self._requests.has_seams:
+            ended = self._cross_seams(ended)
+        return accepted_R, committed, ended
 
     def gaps(self, end_s: float) -> tuple[float, int, FloatArray]:
         """Return the gap that this step ends and how many share it, and those of newcomers singly [s]."""

@@ -70,7 +70,7 @@ class Recorder:
         self._rows: list[StepRow] = []
         self._steps: list[FloatArray] = []
         self._gaps: list[FloatArray] = []
-        self._finished: list[list[int]] = []
+        self._finished: list[IntArray] = []
 
     @property
     def done(self) -> bool:
@@ -101,7 +101,7 @@ class Recorder:
         if self.measuring:
             self._gaps.append(gap_s)
 
-    def finish(self, tickets: list[int]) -> None:
+    def finish(self, tickets: IntArray) -> None:
         """Note completed requests."""
         if self._requests_left is not None:
             self._requests_left -= len(tickets)
@@ -138,7 +138,7 @@ class Recorder:
         )
 
     def _request_log(self, requests: Requests, tickets: Tickets) -> RequestLog:
-        ticket = np.array([t for some in self._finished for t in some], dtype=np.int64)
+        ticket = np.concatenate([_NO_ROUNDS, *self._finished])
         ticket = ticket[~np.isnan(tickets.first_s_K[ticket])]
         request = tickets.request_K[ticket]
         return RequestLog(

@@ -200,7 +200,7 @@ class Replica:
             blocks.give_back(prompt.blocks)
         else:
             resume = self.decoding.resume(slot)
-            [ticket] = self._leave(np.array([slot]))
+            [ticket] = self._leave(np.array([slot])).tolist()
             self._tickets.resume[ticket] = resume
         self._tickets.preemptions_K[ticket] += 1
         self.waiting.appendleft(ticket)
@@ -208,14 +208,13 @@ class Replica:
     def _admit_all(self, now_s: float) -> None:
         """Admit as many as there are slots: nothing is computed of prompts, and KV is without limit."""
         while self.waiting and (room := self._slots - self._batch.running) > 0:
-            taken = [self.waiting.popleft() for _ in range(min(room, len(self.waiting)))]
+            taken = np.array([self.waiting.popleft() for _ in range(min(room, len(self.waiting)))])
             self._tickets.admit(taken, now_s, self._index)
             start_FX = self._requests.start_FQ.take(self._tickets.request_K[taken], axis=1)
-            whole = (start_FX[0] == start_FX[1]).tolist()
-            if any(whole):
-                self._complete([t for t, done in zip(taken, whole, strict=True) if done], now_s)
-                taken = [t for t, done in zip(taken, whole, strict=True) if not done]
-                start_FX = start_FX[:, np.logical_not(whole)]
+            whole = start_FX[0] == start_FX[1]
+            if whole.any():
+                self._complete(taken[whole], now_s)
+                taken, start_FX = taken[~whole], start_FX[:, ~whole]
             self._join(taken, start_FX, now_s, ())
 
     def _admit(self, now_s: float) -> None:
@@ -233,7 +232,7 @@ class Replica:
             self.waiting.popleft()
             self._tickets.readmit(ticket, now_s, self._index, math.nan if start.compute else now_s)
             if whole:
-                self._complete([ticket], now_s)
+                self._complete(np.array([ticket]), now_s)
             elif start.compute:
                 context = start.kv_tokens - 1 - start.compute
                 self.prompts.add(Prompt(ticket, self._admitted, held, context, start.compute))
@@ -262,12 +261,12 @@ class Replica:
         last_S = self._requests.last_S
         start_FX = np.array([(s.row, last_S[s.stretch], s.stretch, s.kv_tokens - s.row) for s in starts]).T
         emit_s = [now_s if s.compute or math.isnan(s.emit_s) else s.emit_s for s in starts]
-        self._join(tickets, start_FX, np.array(emit_s), order)
+        self._join(np.array(tickets), start_FX, np.array(emit_s), order)
         for ticket in tickets:
             self._tickets.resume.pop(ticket, None)
 
     def _join(
-        self, tickets: list[int], start_FX: IntArray, emit_s: float | FloatArray, order: Sequence[int]
+        self, tickets: IntArray, start_FX: IntArray, emit_s: float | FloatArray, order: Sequence[int]
     ) -> None:
         slots = self.decoding.join(tickets, start_FX, emit_s)
         if self._blocks is not None:
@@ -291,7 +290,7 @@ class Replica:
                 self._blocks.give_back(prompt.blocks)
             if whole:
                 self._tickets.resume.pop(ticket, None)
-                self._complete([ticket], end_s)
+                self._complete(np.array([ticket]), end_s)
             elif self._service.handoff is not None:
                 self._tickets.resume[ticket] = start._replace(compute=0, emit_s=end_s)
                 self._service.handoff(ticket)
@@ -299,14 +298,14 @@ class Replica:
             self._join_started([p.ticket for p in joining], [p.order for p in joining], end_s)
         return len(done)
 
-    def _leave(self, slots: IntArray) -> list[int]:
+    def _leave(self, slots: IntArray) -> IntArray:
         """Let the requests in ``slots`` go, with their KV blocks; return their tickets."""
         if self._blocks is not None:
             self._blocks.give_back(int(np.add.reduce(self._batch.blocks_R[slots])))
             self._batch.blocks_R[slots] = 0
         return self.decoding.leave(slots)
 
-    def _complete(self, tickets: list[int], now_s: float) -> None:
+    def _complete(self, tickets: IntArray, now_s: float) -> None:
         self._tickets.end_s_K[tickets] = now_s
         self._service.recorder.finish(tickets)
         self._service.completed(len(tickets), now_s)

@@ -28,6 +28,7 @@ class Requests:
         stretch_Q1, first_S, last_S: as in :class:`~dspark_sim.workload.mix.Demand`.
         start_FQ: rows of :class:`~dspark_sim.engine.batching.Batch` once token 0 is there: row, last
             row, stretch, KV base (KV tokens are base + row: the prompt, and the output up to the anchor).
+        has_seams: whether any request has several stretches.
     """
 
     prompt_tokens_Q: IntArray
@@ -37,6 +38,7 @@ class Requests:
     first_S: IntArray
     last_S: IntArray
     start_FQ: IntArray = field(init=False)
+    has_seams: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out how each request starts."""
@@ -44,6 +46,7 @@ class Requests:
         row = self.first_S[stretch]
         base = self.prompt_tokens_Q + 1 - row
         object.__setattr__(self, "start_FQ", np.stack([row, self.last_S[stretch], stretch, base]))
+        object.__setattr__(self, "has_seams", len(self.first_S) > len(self))
 
     def __len__(self) -> int:
         """Number of requests, Q."""
@@ -131,8 +134,8 @@ class Tickets:
         self.resume: dict[int, Resume] = {}
         self._name()
 
-    def add(self, request: IntArray, arrival_s: float | FloatArray) -> list[int]:
-        """Note requests sent at ``arrival_s`` [s]; return their tickets."""
+    def add(self, request: IntArray, arrival_s: float | FloatArray) -> IntArray:
+        """Note requests sent at ``arrival_s`` [s]; return their tickets, one after the other."""
         begin, self._count = self._count, self._count + len(request)
         while self._count > self._ints.shape[1]:
             self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)], axis=1)
@@ -140,9 +143,9 @@ class Tickets:
             self._name()
         self.request_K[begin : self._count] = request
         self.arrival_s_K[begin : self._count] = arrival_s
-        return list(range(begin, self._count))
+        return np.arange(begin, self._count)
 
-    def admit(self, tickets: list[int], now_s: float, replica: int) -> None:
+    def admit(self, tickets: IntArray, now_s: float, replica: int) -> None:
         """Note that ``replica`` takes in fresh requests, whose token 0 is there with a slot."""
         self.replica_K[tickets] = replica
         self.admission_s_K[tickets] = self.first_s_K[tickets] = now_s

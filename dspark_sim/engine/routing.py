@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import simpy
 
 from dspark_sim.rng import stream
+from dspark_sim.schema import IntArray
 
 if TYPE_CHECKING:
     from dspark_sim.engine.replica import Replica
@@ -66,13 +67,13 @@ class Pool:
         self._group_of = [g for g, group in enumerate(groups) for _ in group]
         self._resting: dict[int, simpy.Event] = {}
 
-    def send(self, tickets: list[int]) -> None:
+    def send(self, tickets: IntArray) -> None:
         """Put requests into the queues of replicas, and wake these."""
         if len(self._replicas) == 1:
-            self._replicas[0].waiting.extend(tickets)
+            self._replicas[0].waiting.extend(tickets.tolist())
             self._wake(0)
             return
-        for ticket in tickets:
+        for ticket in tickets.tolist():
             chosen = self._router(self._replicas)
             self._replicas[chosen].waiting.append(ticket)
             self._wake(self._group_of[chosen])

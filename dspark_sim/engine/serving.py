@@ -175,7 +175,7 @@ class Deployment:
         dealt = [(request[i::count], row[i::count]) for i in range(count)]
         return sum(r.start_in_mid_text(*some) for r, some in zip(self.replicas, dealt, strict=True))
 
-    def send(self, tickets: list[int]) -> None:
+    def send(self, tickets: IntArray) -> None:
         """Let requests in at the front."""
         self._front.send(tickets)
 
@@ -221,4 +221,4 @@ class Deployment:
     def _hand_over(self, ticket: int) -> None:
         prompt_tokens = int(self._requests.prompt_tokens_Q[self._tickets.request_K[ticket]])
         moved = self.env.timeout(self._hardware.transfer_s(self._prefill, prompt_tokens))
-        moved.callbacks.append(lambda _: self._decode.send([ticket]))
+        moved.callbacks.append(lambda _: self._decode.send(np.array([ticket])))

@@ -15,7 +15,7 @@ from dspark_sim.engine.requests import Tickets
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
 
-Send = Callable[[list[int]], None]
+Send = Callable[[IntArray], None]
 
 
 class Source(Protocol):
