@@ -78,7 +78,7 @@ def _rungs(case: Case, policy: Policy) -> Iterator[tuple[str, float]]:
     yield "ranking: acceptance known", _seer(free)
     yield "stairs: the convex cost below them", _seer(replace(free, profile=smooth(free)))
     limit = bound(case.trace, case.profile, concurrency=case.concurrency)
-    yield "foresight, drafts at their cheapest: the bound", limit.tok_per_s
+    yield "foresight, cheapest drafts: bound", limit.tok_per_s
 
 
 def _speed(case: Case, policy: Policy) -> float:

@@ -53,6 +53,8 @@ def waterfall_figure(steps: Sequence[tuple[str, float]], footer: str) -> Figure:
         steps: (what is mended, throughput then [tok/s]), the policy first and the bound last.
         footer: what was simulated.
     """
+    from matplotlib.ticker import StrMethodFormatter
+
     with styled():
         figure, axes = new_figure(1, 1)
         figure.subplots_adjust(left=0.34)
@@ -68,6 +70,7 @@ def waterfall_figure(steps: Sequence[tuple[str, float]], footer: str) -> Figure:
             )
         axes.set_yticks(range(len(steps)), names)
         axes.invert_yaxis()
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlim(0, 1.15 * max(speed for _, speed in steps))
         axes.set_xlabel("output tokens per second [tok/s]")
         figure.text(0.012, 0.978, "From the policy to the bound", fontsize=15, fontweight="bold", va="top")
