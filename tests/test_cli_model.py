@@ -198,6 +198,8 @@ def test_bad_input_is_one_line_and_exit_2(world, corpus, words, message, tmp_pat
 @pytest.mark.parametrize("command", [["generate", "p"], ["train", "c"], ["record", "--texts", "t"]])
 def test_without_torch_one_line_says_what_to_install(command, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
+    for name in [name for name in sys.modules if name.startswith("dspark_sim.model.")]:
+        monkeypatch.delitem(sys.modules, name)
     assert dispatch([*command, "--out", "x"]) == 2
     assert "pip install 'dspark-sim[model]'" in capsys.readouterr().err
     assert torch is not None
