@@ -61,9 +61,7 @@ class Batch:
         """Requests in the batch; R once it is closed up."""
         return self.size - self.free.size
 
-    def join(
-        self, tickets: IntArray, start_FX: IntArray, emit_s: float | FloatArray, step: int
-    ) -> IntArray:
+    def join(self, tickets: IntArray, start_FX: IntArray, emit_s: float | FloatArray, step: int) -> IntArray:
         """Put requests into slots, and return the slots.
 
         Args:

@@ -9,41 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from dspark_sim.engine.deciding import Decider
-from dspark_sim.engine.decoding import Decoding, Observer
+from dspark_sim.engine.decoding import Decoding
 from dspark_sim.engine.kv_blocks import KvBlocks
-from dspark_sim.engine.prefill import Prefill, Prompt, Prompts
-from dspark_sim.engine.recorder import Recorder, StepRow
-from dspark_sim.engine.replay import Replay
-from dspark_sim.engine.requests import Requests, Resume, Tickets
+from dspark_sim.engine.prefill import Prompt, Prompts
+from dspark_sim.engine.recorder import StepRow
+from dspark_sim.engine.requests import Resume
+from dspark_sim.engine.service import Service
 from dspark_sim.schema import FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class Service:
-    """What the replicas of a pool share.
-
-    Attributes:
-        replay, requests, tickets, recorder: what is replayed, asked, sent, put on record.
-        prefill: how prompts are computed here.
-        completed: told how many requests are done, and when [s].
-        handoff: told which request has its prompt done; None: it decodes here.
-        observer: told about every round; None: nobody.
-    """
-
-    replay: Replay
-    requests: Requests
-    tickets: Tickets
-    recorder: Recorder
-    prefill: Prefill
-    completed: Callable[[int, float], None]
-    handoff: Callable[[int], None] | None = None
-    observer: Observer | None = None
 
 
 class Replica:

@@ -16,9 +16,10 @@ from dspark_sim.engine.kv_blocks import KvBlocks
 from dspark_sim.engine.prefill import Prefill, parse_prefill, separate
 from dspark_sim.engine.recorder import Recorder
 from dspark_sim.engine.replay import Replay
-from dspark_sim.engine.replica import Replica, Service
+from dspark_sim.engine.replica import Replica
 from dspark_sim.engine.requests import Requests, Tickets
 from dspark_sim.engine.routing import ROUTERS, Pool
+from dspark_sim.engine.service import Service
 from dspark_sim.engine.sources import Source
 from dspark_sim.errors import InputError, did_you_mean
 from dspark_sim.hardware.cost import StepCost

@@ -73,8 +73,8 @@ def tok_per_s_per_user_median_tpot(run: RunLog) -> float:
 
 
 def accepted_len(run: RunLog) -> float:
-    """(sum C_s) / K [tokens/round], bonus included, cut at the end of a text."""
-    return output_tokens(run) / run.rounds
+    """(sum C_s - tokens of finished prompts) / K [tokens/round], bonus included, cut at the end of a text."""
+    return (output_tokens(run) - int(run.steps.prefill_outputs.sum())) / run.rounds
 
 
 def verify_len(run: RunLog) -> float:
