@@ -39,10 +39,11 @@ def draft_length(
     the step drafts k tokens of every request; k = 0 drafts nothing, and is tried again, with a whole
     block, after ``probe`` steps. Then the m largest current survivals within k.
 
-    Simplified: a shorter block costs what the profile says a smaller pass costs, and a drafter that was
-    left out pays nothing to catch up with the text. Positions that were not drafted ``lag`` steps ago, and new requests, are expected to be accepted as
-    their position was lately (fading by ``keep`` a step). Lossless under lag: k and m are decided before
-    this step's tokens are drawn, and the rest is as in ``dspark-async``.
+    Positions that were not drafted ``lag`` steps ago, and new requests, are expected to be accepted as
+    their position was lately (fading by ``keep`` a step). Simplified: a shorter block costs what the
+    profile says a smaller pass costs, and a drafter that was left out pays nothing to catch up with the
+    text. Lossless under lag: k and m are decided before this step's tokens are drawn, and the rest is as
+    in ``dspark-async``.
     """
     start = Memory(Positions.none(view.gamma), (view.gamma,) * max(view.lag, 1), 0)
     memory = state or start
