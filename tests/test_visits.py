@@ -128,3 +128,11 @@ def test_the_summary_has_every_domain_and_their_pool():
         low, high = pool["accepted_len_ci"]
         assert low <= pool["accepted_len"] <= high
         assert ("ece_raw" in pool) == (drafter["drafter"] == "dspark")
+
+
+def test_a_position_that_no_round_reaches_has_no_interval_and_no_warning():
+    trace = small_trace(seed=3, requests=6, gamma=3, longest=2)
+    drafter = trace.drafter("dspark")
+    low, high = bootstrap(count(trace, drafter, visited(trace, drafter)), 20, seed=0)
+    assert np.isnan(low.conditional_G[-1])
+    assert np.isnan(high.conditional_G[-1])

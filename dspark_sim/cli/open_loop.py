@@ -113,10 +113,14 @@ def log_of(task: Task, traffic: Traffic | None) -> RunLog:
         "serving": setup.serving,
     }
     if traffic is None:
-        loop = {"concurrency": task.concurrency, "output_tokens": setup.output_tokens}
-        cut = setup.max_output_tokens
         return simulate(
-            task.load_trace(), setup.load_profile(), policy, max_output_tokens=cut, **loop, **common
+            task.load_trace(),
+            setup.load_profile(),
+            policy,
+            concurrency=task.concurrency,
+            output_tokens=setup.output_tokens,
+            max_output_tokens=setup.max_output_tokens,
+            **common,
         )
     mix, demand, arrival_s_Q = traffic.draw(setup.trace, task.seed, setup.max_output_tokens)
     return serve(mix.trace, demand, arrival_s_Q, setup.load_profile(), policy, **common)

@@ -136,7 +136,11 @@ def bootstrap(
     prompts = len(counts.rounds_K)
     weights = stream(seed, "bootstrap").multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
     draws = np.array([counts.total(weight).vector() for weight in weights])
-    low, high = np.nanquantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    # A position that no prompt reaches has no interval; its column would only draw a warning.
+    seen = ~np.isnan(draws).all(axis=0)
+    ends = np.full((2, draws.shape[1]), np.nan)
+    ends[:, seen] = np.nanquantile(draws[:, seen], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = ends
     return _acceptance(low), _acceptance(high)
 
 
