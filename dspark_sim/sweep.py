@@ -309,6 +309,7 @@ def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
             "model": profile.model,
             "device": profile.device,
             "num_gpus": profile.num_gpus,
+            "max_num_seqs": profile.max_num_seqs,
             "overrides": dict(setup.overrides),
             "how": {path: source.how for path, source in profile.sources.items()},
             "sha256": profile_hash(profile),

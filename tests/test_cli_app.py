@@ -211,3 +211,7 @@ def test_progress_is_silent_in_a_pipe(capsys):
     with common.progress(3, "counting") as advance:
         advance(3)
     assert capsys.readouterr() == ("", "")
+
+
+def test_help_keeps_units_in_brackets(command):
+    assert "[steps]" in command("run", "--help").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -242,3 +243,18 @@ def test_a_users_rule_may_return_a_list(tmp_path):
     mine = simulate(random_trace(0), make_profile(), parse_policy(f"{file}:rule"), **world)
     shipped = simulate(random_trace(0), make_profile(), parse_policy("static:k=1"), **world)
     np.testing.assert_array_equal(mine.steps.committed_tokens, shipped.steps.committed_tokens)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("1 / 0", r"raised ZeroDivisionError: division by zero \(.*boom\.py, line 2\)"),
+        ("'x'", "returned x; a rule"),
+    ],
+)
+def test_an_own_rule_that_fails_is_one_line_that_says_where(body, message, toy_trace, command, tmp_path):
+    (tmp_path / "boom.py").write_text(f"def rule(view):\n    return {body}\n")
+    ran = command("run", "--trace", toy_trace, "--hw", "h800", "--policy", f"{tmp_path}/boom.py:rule")
+    assert ran.code == 2
+    assert re.search(message, ran.err)
+    assert "Traceback" not in ran.err

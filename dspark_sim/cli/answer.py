@@ -90,23 +90,27 @@ def print_run_json(results: Results) -> None:
 
 def print_answer(results: Results, baseline: str, document: dict[str, Any], readings: bool) -> None:
     """Print caption, table of points, readings at the anchors if there are several loads, and notes."""
-    from dspark_sim.results.notes import caption
     from dspark_sim.results.tables import legend, run_table
 
-    print("\n".join(caption(results.about)) + "\n")
+    print_caption(results)
     print(run_table(results.points, baseline) + "\n")
     if readings:
         _print_tables(document)
-    _print_notes(results, *legend(results.points))
+    print_notes(results, *legend(results.points))
 
 
 def print_readings(results: Results, document: dict[str, Any]) -> None:
     """Print caption, readings at the anchors, and notes."""
+    print_caption(results)
+    _print_tables(document)
+    print_notes(results)
+
+
+def print_caption(results: Results) -> None:
+    """Print which trace and hardware it is about."""
     from dspark_sim.results.notes import caption
 
     print("\n".join(caption(results.about)) + "\n")
-    _print_tables(document)
-    _print_notes(results)
 
 
 def _print_tables(document: dict[str, Any]) -> None:
@@ -121,7 +125,8 @@ def _print_tables(document: dict[str, Any]) -> None:
     print(matched_table(document) + "\n")
 
 
-def _print_notes(results: Results, *more: str) -> None:
+def print_notes(results: Results, *more: str) -> None:
+    """Print footnotes: ``more``, then what trace, profile and policies call for."""
     from dspark_sim.results.notes import notes
     from dspark_sim.results.tables import footnotes
 

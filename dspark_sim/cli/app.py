@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from typing import Any
 
@@ -90,7 +91,17 @@ def load_command(name: str, target: str) -> Any:
         single.command(name)(found)
     command = typer.main.get_command(single)
     command.name = name
+    _keep_units(command)
     return command
+
+
+def _keep_units(command: Any) -> None:
+    """Escape the brackets of help texts: rich reads ``[tok/s]`` as markup and drops it."""
+    for parameter in command.params:
+        if getattr(parameter, "help", None):
+            parameter.help = re.sub(r"(?<!\\)\[", r"\[", parameter.help)
+    for inner in getattr(command, "commands", {}).values():
+        _keep_units(inner)
 
 
 app = typer.Typer(
@@ -166,6 +177,8 @@ def dispatch(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
+        kept = "a sweep keeps its finished points: repeat it to go on"
+        print(f"dspark-sim: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         return _close_pipe()

@@ -49,7 +49,8 @@ def bound(
     setup, chosen = made.setup, made.setup.load_trace().drafter(drafter)
     labels = ["off", *(f"static:k={k}" for k in range(chosen.gamma + 1)), *asked]
     tasks = grid(setup, dict.fromkeys((chosen.name, label) for label in labels), loads, [seed])
-    points = answer.compute(replace(made, tasks=tasks), jobs).points
+    results = answer.compute(replace(made, tasks=tasks), jobs)
+    points = results.points
     rows = []
     for load in loads:
         speeds = {p["policy"]: p["tok_per_s"] for p in points if p["concurrency"] == load}
@@ -62,7 +63,10 @@ def bound(
     if json_out:
         print_json({"schema": "dspark-sim/bound/1", "drafter": chosen.name, "loads": rows})
     else:
+        answer.print_caption(results)
         _print(rows, asked)
+        print()
+        answer.print_notes(results)
 
 
 def _print(rows: list[dict[str, Any]], asked: list[str]) -> None:

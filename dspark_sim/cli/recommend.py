@@ -50,12 +50,14 @@ def recommend(
     """
     from dspark_sim import recommend_words as words
     from dspark_sim.recommend import Search, Setting
+    from dspark_sim.results.store import Results
+    from dspark_sim.sweep import about
     from dspark_sim.sweep import sweep as simulate_all
 
     slas = parse_slas(sla)
     limits = [None] if capture_limit is None else sorted({_limit(word) for word in capture_limit.split(",")})
-    settings = [
-        Setting(task.setup, task.drafter, task.policy)
+    asked = [
+        task
         for limit in limits
         for task in plan.make_plan(
             trace, hw, policies=policy, defaults=TRIED, loads=[1], seeds=[seed], output_tokens=output_tokens,
@@ -63,20 +65,27 @@ def recommend(
             assignments=[*(assignments or ()), *([f"capture.limit={limit}"] if limit else ())],
         ).tasks
     ]  # fmt: skip
+    settings = [Setting(task.setup, task.drafter, task.policy) for task in asked]
 
     def measure(tasks: Sequence[Task]) -> list[Point]:
         with progress(len(tasks), "simulating") as advance:
-            return simulate_all(
+            points = simulate_all(
                 tasks, jobs=jobs or answer.worth_processes(tasks), on_point=lambda: advance(1)
             )
+        measured.extend(points)
+        return points
 
+    measured: list[Point] = []
     search = Search(settings, _loads(max_users), range(seed, seed + seeds), measure)
     answers = [search.answer(anchor) for anchor in slas]
     if json_out:
         print_json({"schema": words.SCHEMA, "answers": [words.document(found) for found in answers]})
     else:
+        results = Results(measured, about(asked[0].setup, asked))
+        answer.print_caption(results)
         for found in answers:
             print(answer.wrapped(words.paragraph(found)) + "\n")
+        answer.print_notes(results)
 
 
 def _limit(word: str) -> int:

@@ -31,14 +31,15 @@ def replay_check(
     from dspark_sim.replay_check import compare
     from dspark_sim.workload.rounds import merge, read_rounds
 
-    groups: dict[tuple[str, int], list[Rounds]] = {}
+    groups: dict[tuple[str, int], list[tuple[Rounds, Path]]] = {}
     for path in logs:
         log = read_rounds(path)
-        groups.setdefault((log.meta["policy"], log.meta["concurrency"]), []).append(log)
+        groups.setdefault((log.meta["policy"], log.meta["concurrency"]), []).append((log, path))
     documents, agrees = [], True
     for (policy, concurrency), group in sorted(groups.items()):
-        replayed = merge([_replay(log, seed) for log in group])
-        result = compare(merge(group), replayed, permutations=permutations, seed=seed, alpha=alpha)
+        replayed = merge([_replay(log, path, seed) for log, path in group])
+        live = merge([log for log, _ in group])
+        result = compare(live, replayed, permutations=permutations, seed=seed, alpha=alpha)
         agrees = agrees and result.agrees
         documents.append(_document(policy, concurrency, result))
     if json_out:
@@ -49,7 +50,7 @@ def replay_check(
         raise typer.Exit(1)
 
 
-def _replay(log: Rounds, seed: int) -> Rounds:
+def _replay(log: Rounds, path: Path, seed: int) -> Rounds:
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.replay_check import one_text_a_prompt, replay_rounds
@@ -57,10 +58,18 @@ def _replay(log: Rounds, seed: int) -> Rounds:
     from dspark_sim.workload.trace_io import read_trace
 
     meta, policy = log.meta, parse_policy(log.meta["policy"])
-    profile, same = load_profile(meta["hw"], None), {key: meta[key] for key in ("concurrency", "drafter")}
+    profile = load_profile(_profile_of(log, path), None)
+    same = {key: meta[key] for key in ("concurrency", "drafter")}
     parts = one_text_a_prompt(read_trace(meta["trace"]), sorted(set(log.prompt_key)))
     logs = [replay_rounds(part, profile, policy, seed=seed + n, **same) for n, part in enumerate(parts)]
     return merge(logs)
+
+
+def _profile_of(log: Rounds, path: Path) -> str:
+    """Return the profile that the log names; one beside the log where the name leads nowhere from here."""
+    named = Path(log.meta["hw"])
+    beside = path.parent / named.name
+    return str(beside) if not named.exists() and beside.is_file() else str(named)
 
 
 def _document(policy: str, concurrency: int, result: Agreement) -> dict[str, Any]:

@@ -76,11 +76,12 @@ def run(
     folder = plan.chosen_folder(out, "runs", asked, json_out)
     results = answer.compute(asked, jobs)
     document = answer.frontier_document(results, asked.baseline, slas)
+    # Written before it is printed: a reader who leaves the pipe early does not lose the simulation.
+    if folder is not None:
+        answer.write_all(results, document, folder)
     if json_out:
         answer.print_run_json(results)
     else:
         answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
-    if folder is not None:
-        answer.write_all(results, document, folder)
     if timeline is not None:
         open_loop.draw_timeline(timeline, open_loop.log_of(asked.tasks[0], None))

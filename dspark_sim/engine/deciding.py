@@ -141,8 +141,8 @@ class Decider:
     def _lengths(self, decision: Decision, running: int) -> IntArray:
         """Return the policy's answer [R], refused unless it is whole numbers in 0..gamma."""
         answer = np.asarray(decision.verify_len_R)
-        verify_len_R = answer.astype(np.int64, copy=False)
         fits = answer.shape == (running,) and answer.dtype.kind in "iu"
+        verify_len_R = answer.astype(np.int64, copy=False) if fits else np.empty(0, dtype=np.int64)
         # Negative lengths are huge as unsigned ones: one reduction looks at both ends.
         if not fits or np.maximum.reduce(verify_len_R.view(np.uint64)) > self._replay.gamma:
             raise InputError(

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from dspark_sim.errors import InputError
 from dspark_sim.schema import DraftKind, FloatArray, IntArray, Verdict
 
 
@@ -191,12 +192,29 @@ class Policy:
         return self.decide(view).verify_len_R
 
     def decide(self, view: BatchView, state: Any = None) -> Decision:
-        """Return the rule's decision; ``state`` is that of the last decision, None at first."""
+        """Return the rule's decision; ``state`` is that of the last decision, None at first.
+
+        Raises:
+            InputError: the rule raised something; the message says what and where.
+        """
         if view.past is _NO_PAST:
             view = view._replace(past=Past.nothing(view.num_running))
         memory = (state,) if self.info.stateful else ()
-        answer = self.info.rule(view, *memory, **self.options)
+        try:
+            answer = self.info.rule(view, *memory, **self.options)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(self._blame(error)) from error
         return answer if isinstance(answer, Decision) else Decision(answer)
+
+    def _blame(self, error: Exception) -> str:
+        """Return one line that says where a rule, perhaps the user's own, failed."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace else ""
+        return f"policy {self.label} raised {type(error).__name__}: {error}{place}"
 
     @property
     def verdict(self) -> Verdict:

@@ -41,7 +41,7 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
         about: document of the run (:class:`dspark_sim.results.store.Results`).
         points: what is in the table.
     """
-    trace, profile = about["trace"], about["profile"]
+    trace, profile, points = about["trace"], about["profile"], list(points)
     found = []
     if trace["synthetic"]:
         found.append(
@@ -60,6 +60,12 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
         found.append(
             "mtp: acceptance is that of the first k positions of the recorded block of "
             f"{', '.join(borrowed)}, which is no autoregressive drafter."
+        )
+    most = profile.get("max_num_seqs")
+    if most is not None and max((p["concurrency"] for p in points), default=0) > most:
+        found.append(
+            f"At most {most:,} requests run at once (max_num_seqs of {profile['name']}); above that load "
+            "the others wait, and a user's speed is that of running requests."
         )
     assumed = [path for path, how in sorted(profile["how"].items()) if how == "assumed"]
     if assumed:
