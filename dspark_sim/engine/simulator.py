@@ -37,6 +37,8 @@ def simulate(
     believed: HardwareProfile | None = None,
     requests: int | None = None,
     max_output_tokens: int | None = None,
+    demand: Demand | None = None,
+    turnaround_s: float = 0.0,
     warmup_fraction: float | None = None,
     serving: Serving = DECODE_ONLY,
     observer: Observer | None = None,
@@ -48,7 +50,7 @@ def simulate(
         trace: acceptance to replay.
         profile: true cost of a step.
         policy: verification policy (``parse_policy``).
-        concurrency: users; each sends its next request the moment its last one is done [requests].
+        concurrency: users; each sends its next request once its last one is done [requests].
         output_tokens: committed output tokens to measure, up to the end of a step [tokens].
         seed: of every random stream, >= 0.
         drafter: drafter of the trace; None as in ``Trace.drafter``.
@@ -56,6 +58,8 @@ def simulate(
         requests: a finite stream of that many requests, all from their first token, measured whole
             until the last is done; ``output_tokens`` and the warm-up then mean nothing.
         max_output_tokens: cuts every text [tokens].
+        demand: lengths and stretches of text of a finite stream; None: the whole texts of ``trace``.
+        turnaround_s: from the end of a user's request to the sending of the next [s].
         warmup_fraction: warm-up before measuring, as a share of ``output_tokens``; None: until the
             running users have committed the longest text each, on average.
         serving: prefill, replicas, router.
@@ -72,8 +76,11 @@ def simulate(
     _at_least("seed", seed, 0)
     _at_least("requests", requests, 1)
     _at_least("max_output_tokens", max_output_tokens, 2)
+    _at_least("turnaround_s", turnaround_s, 0)
     _at_least("warmup_fraction", warmup_fraction, 0)
-    asked = requests_of_trace(trace, max_output_tokens)
+    if demand is not None and requests is None:
+        raise InputError("a demand is a finite stream: say how many requests are sent")
+    asked = requests_of_trace(trace, max_output_tokens) if demand is None else requests_of_demand(demand)
     slots = min(concurrency, profile.max_num_seqs or concurrency, requests or concurrency)
     run = _Run(trace, profile, policy, asked, serving, drafter=drafter, believed=believed)
     if not run.fits_Q.any():
@@ -92,12 +99,17 @@ def simulate(
     )
     deployed = run.deploy(slots, seed, observer)
     source = ClosedLoop(
-        RequestStream(len(asked), seed, requests), run.tickets, run.fits_Q, deployed.send, run.recorder.refuse
+        RequestStream(len(asked), seed, requests),
+        run.tickets,
+        run.fits_Q,
+        deployed.send,
+        run.recorder.refuse,
+        turnaround_s=turnaround_s,
     )
     started = 0
     if requests is None:
         started = deployed.start_in_mid_text(*run.mid_text(users, seed))
-    source.completed(concurrency - started, 0.0)
+    source.start(concurrency - started, 0.0)
     deployed.run(source, check)
     return run.log(source, concurrency=concurrency, seed=seed, slots=slots)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -35,7 +36,7 @@ class Source(Protocol):
 
 
 class ClosedLoop:
-    """Users that send the next request the moment their last one is done.
+    """Users that send the next request as soon as their last one is done, or a while later.
 
     Args:
         requests: in order of sending.
@@ -43,9 +44,8 @@ class ClosedLoop:
         fits_Q: which requests a replica's KV holds; a user whose request is refused sends the next.
         send: takes tickets of requests.
         refuse: told how many requests are refused.
+        turnaround_s: from the end of a request to the sending of the next [s].
     """
-
-    next_s = math.inf
 
     def __init__(
         self,
@@ -54,16 +54,33 @@ class ClosedLoop:
         fits_Q: NDArray[np.bool_],
         send: Send,
         refuse: Callable[[int], None],
+        *,
+        turnaround_s: float = 0.0,
     ) -> None:
         self._requests, self._tickets, self._send, self._refuse = requests, tickets, send, refuse
         self._fits_Q = None if fits_Q.all() else fits_Q
+        self._turnaround_s = turnaround_s
+        self._pending: deque[tuple[float, int]] = deque()
+        self.next_s = math.inf
         self.refused: list[int] = []
 
     def let_in(self, now_s: float) -> None:
-        """Nobody arrives by the clock."""
+        """Send the next requests of users whose turnaround is over."""
+        while self.next_s <= now_s:
+            due_s, count = self._pending.popleft()
+            self.next_s = self._pending[0][0] if self._pending else math.inf
+            self.start(count, due_s)
 
     def completed(self, count: int, now_s: float) -> None:
-        """Send the next requests of ``count`` users."""
+        """Let ``count`` users go on."""
+        if not self._turnaround_s:
+            self.start(count, now_s)
+            return
+        self._pending.append((now_s + self._turnaround_s, count))
+        self.next_s = self._pending[0][0]
+
+    def start(self, count: int, now_s: float) -> None:
+        """Send the next requests of ``count`` users at once."""
         request = self._requests.take(count)
         if self._fits_Q is not None:
             request = self._fitting(request)
