@@ -110,7 +110,7 @@ def synthesise(spec: SynthSpec, name: str) -> Trace:
         offset_Q1=offsets(length),
         drafters={},
     )
-    drafters = {drafter.name: _Synthesis(spec, drafter, texts).drafter_trace() for drafter in spec.drafters}
+    drafters = {drafter.name: Synthesis(spec, drafter, texts).drafter_trace() for drafter in spec.drafters}
     return replace(texts, meta=_meta(spec), drafters=drafters)
 
 
@@ -128,8 +128,14 @@ def prompt_lengths(spec: SynthSpec) -> IntArray:
     return np.maximum(np.rint(draws), 1).astype(np.int64)
 
 
-class _Synthesis:
-    """One drafter on the given texts; all randomness is drawn once, then the base logits are found."""
+class Synthesis:
+    """One drafter on the given texts; all randomness is drawn once, whatever the base logits are.
+
+    Args:
+        spec: spreads and seed.
+        drafter: its name, kind and requested conditional acceptance.
+        texts: lengths; the trace that it drafts for.
+    """
 
     def __init__(self, spec: SynthSpec, drafter: SynthDrafter, texts: Trace) -> None:
         self.spec = spec
@@ -157,8 +163,12 @@ class _Synthesis:
         return sqrt(spec.shared) * common + sqrt(1 - spec.shared) * own
 
     def drafter_trace(self) -> DrafterTrace:
-        base_G = self._base()
-        if self.drafter.kind != "dspark":
+        """Return the drafter that has the requested acceptance, with confidences if it is of that kind."""
+        return self.at(self.base(), confidences=self.drafter.kind == "dspark")
+
+    def at(self, base_G: FloatArray, *, confidences: bool) -> DrafterTrace:
+        """Return the drafter that has these base logits [G]."""
+        if not confidences:
             return self._trace(base_G, None, None)
         coupled, free = (base_G + visible for visible in (self.visible_NG, self.visible_free_NG))
         return self._trace(base_G, self._confidence(coupled), self._confidence(free))
@@ -177,7 +187,7 @@ class _Synthesis:
             calibration=Calibration.identity(self.gamma),
         )
 
-    def _base(self) -> FloatArray:
+    def base(self) -> FloatArray:
         """Return base logits [G] under which the requested acceptance holds on visited anchors."""
         wanted = logit(np.array(self.drafter.conditional))
         base = best = wanted
