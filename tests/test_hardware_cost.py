@@ -297,3 +297,21 @@ def test_asking_for_more_tokens_than_announced_is_an_error_not_a_short_answer():
     cost = StepCost(small_profile(), 4, 20)
     with pytest.raises(AssertionError):
         cost.step_s_M(4, 0, 17, 0.0, False)
+
+
+@given(st.integers(0, 10**6))
+def test_many_steps_cost_what_each_of_them_does(seed):
+    rng = np.random.default_rng(seed)
+    host = {"constant_ms": 0.7, "bubble_ms": 1.0, "per_request_ms": 0.01, "per_logit_row_ms": 0.02}
+    source = {"sources__prefill": {"how": "assumed", "source": "a test"}}
+    profile = small_profile(host={**host, "speculating_ms": 0.5}, prefill={"mixed_ms": 2.0}, **source)
+    cost = StepCost(profile, 6, 64)
+    running = rng.integers(1, 7, 20)
+    prompts = rng.integers(0, 9, 20) * rng.integers(0, 2, 20)
+    batch = running * rng.integers(1, 6, 20) + prompts
+    draft_s = np.array([cost.drafting_s("dspark", r, 4) for r in range(7)])
+    each = [
+        cost.step_s(b, r, 0, cost.draft_s("dspark", r, 4), synchronous=False, prefill_tokens=p)
+        for b, r, p in zip(batch.tolist(), running.tolist(), prompts.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(cost.steps_s(batch, running, prompts, draft_s), each, rtol=1e-12)

@@ -17,7 +17,7 @@ from dspark_sim.errors import InputError
 from dspark_sim.hardware.forward import additive_ms, counts, prefill_ms, verify_ms
 from dspark_sim.hardware.profile import Attention, HardwareProfile, ParallelDraft, Prefill
 from dspark_sim.hardware.tables import Table, capture_sizes, pad
-from dspark_sim.schema import DraftKind, FloatArray
+from dspark_sim.schema import DraftKind, FloatArray, IntArray
 
 __all__ = ["StepCost", "verify_ms"]
 
@@ -149,6 +149,27 @@ class StepCost:
         if self._row_s_B is not None:
             forward_s_M = forward_s_M + self._row_s_B[num_running : end - prefill_tokens]
         return forward_s_M + rest_s
+
+    def steps_s(
+        self,
+        batch_tokens_S: IntArray,
+        num_running_S: IntArray,
+        prefill_tokens_S: IntArray,
+        draft_s_R: FloatArray,
+    ) -> FloatArray:
+        """Return :meth:`step_s` of many steps that decode [S], asynchronous, attention and bubble apart.
+
+        Args:
+            batch_tokens_S: as in :meth:`step_s`.
+            num_running_S: as in :meth:`step_s`.
+            prefill_tokens_S: as in :meth:`step_s`.
+            draft_s_R: what a step of R requests pays because it drafts, :meth:`drafting_s` by R.
+        """
+        steps_s = self._verify_s_B[batch_tokens_S] + np.array(self._fixed_s_R)[num_running_S]
+        if self._row_s_B is not None:
+            steps_s += self._row_s_B[batch_tokens_S - prefill_tokens_S]
+        mixed_s_S = np.where(prefill_tokens_S > 0, self._prefill.mixed_ms * MS, 0.0)
+        return np.asarray(steps_s + draft_s_R[num_running_S] + mixed_s_S)
 
     def prefill_s(self, prompt_tokens: int, num_prompts: int, pairs: int = 0) -> float:
         """Return the duration of a step of prompt tokens only [s]: forward pass, attention, host.
