@@ -1,22 +1,19 @@
-"""The closed loop's users: their turnaround, and requests whose lengths are asked for."""
+"""The closed loop's users take their time between two requests."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hardware_cases import SMALL
 from small_traces import small_trace
 
 from dspark_sim.engine.simulator import simulate
-from dspark_sim.errors import InputError
 from dspark_sim.hardware.reading import parse_profile
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.workload.mix import demand_of_mix, make_mix
 
 PROFILE = parse_profile(SMALL, "small")
 
 
-def run(trace, concurrency, requests=None, demand=None, turnaround_s=0.0):
+def run(trace, concurrency, requests, turnaround_s=0.0):
     return simulate(
         trace,
         PROFILE,
@@ -25,7 +22,6 @@ def run(trace, concurrency, requests=None, demand=None, turnaround_s=0.0):
         output_tokens=1,
         seed=0,
         requests=requests,
-        demand=demand,
         turnaround_s=turnaround_s,
         check=True,
     )
@@ -44,16 +40,3 @@ def test_nobody_runs_during_the_turnaround_of_all():
     log = run(trace, concurrency=3, requests=12, turnaround_s=10.0)
     assert (log.requests.arrival_s[3:] >= 10.0).all()
     assert log.completed == 12
-
-
-def test_lengths_of_a_demand_are_served():
-    mix = make_mix([small_trace(requests=6)])
-    demand = demand_of_mix(mix, 20, seed=1)
-    log = run(mix.trace, concurrency=4, requests=20, demand=demand)
-    assert sorted(log.requests.output_tokens) == sorted(demand.output_tokens_Q)
-
-
-def test_a_demand_without_its_end_is_refused():
-    mix = make_mix([small_trace(requests=6)])
-    with pytest.raises(InputError, match="how many requests"):
-        run(mix.trace, concurrency=4, demand=demand_of_mix(mix, 20, seed=1))

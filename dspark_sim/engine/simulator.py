@@ -37,7 +37,6 @@ def simulate(
     believed: HardwareProfile | None = None,
     requests: int | None = None,
     max_output_tokens: int | None = None,
-    demand: Demand | None = None,
     turnaround_s: float = 0.0,
     warmup_fraction: float | None = None,
     serving: Serving = DECODE_ONLY,
@@ -58,7 +57,6 @@ def simulate(
         requests: a finite stream of that many requests, all from their first token, measured whole
             until the last is done; ``output_tokens`` and the warm-up then mean nothing.
         max_output_tokens: cuts every text [tokens].
-        demand: lengths and stretches of text of a finite stream; None: the whole texts of ``trace``.
         turnaround_s: from the end of a user's request to the sending of the next [s].
         warmup_fraction: warm-up before measuring, as a share of ``output_tokens``; None: until the
             running users have committed the longest text each, on average.
@@ -78,9 +76,7 @@ def simulate(
     _at_least("max_output_tokens", max_output_tokens, 2)
     _at_least("turnaround_s", turnaround_s, 0)
     _at_least("warmup_fraction", warmup_fraction, 0)
-    if demand is not None and requests is None:
-        raise InputError("a demand is a finite stream: say how many requests are sent")
-    asked = requests_of_trace(trace, max_output_tokens) if demand is None else requests_of_demand(demand)
+    asked = requests_of_trace(trace, max_output_tokens)
     slots = min(concurrency, profile.max_num_seqs or concurrency, requests or concurrency)
     run = _Run(trace, profile, policy, asked, serving, drafter=drafter, believed=believed)
     if not run.fits_Q.any():

@@ -18,6 +18,9 @@ from dspark_sim.fit import Unknown
 USED_ARMS = ("nospec", "k7")
 #: Experts active for a token and in all: the share of experts that B real tokens touch is 1 - (1 - f)^B.
 EXPERTS = {"V4-Flash": (6, 256), "V4-Pro": (6, 384)}
+#: V4-Pro's drafter over the measured one of V4-Flash, beside the scale of a verify pass: three layers of
+#: 61 instead of three of 43.
+PRO_DRAFT_SHARE = 43 / 61
 
 _HOST = (
     Unknown("host_constant_ms", 0.8, 0.4, "TPOT at one user less the profiled pass: 5.85 - 5.11 ms"),
