@@ -45,6 +45,7 @@ COMMANDS: dict[str, str] = {
     "validate": "dspark_sim.cli.validate:validate",
     "generate": "dspark_sim.cli.generate:generate",
     "train": "dspark_sim.cli.train:train",
+    "parity": "dspark_sim.cli.parity:parity",
     "record": "dspark_sim.cli.record:record",
     "replay-check": "dspark_sim.cli.replay_check:replay_check",
 }
