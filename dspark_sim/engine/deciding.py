@@ -9,10 +9,11 @@ import numpy as np
 from dspark_sim.engine.batching import Batch, LagRing
 from dspark_sim.engine.prefill import Prompts
 from dspark_sim.engine.replay import Replay
+from dspark_sim.engine.shortcuts import Shortcut, shortcut
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.policies.base import BatchView, Decision, Past, Policy
-from dspark_sim.schema import IntArray
+from dspark_sim.schema import FloatArray, IntArray
 
 
 class Decider:
@@ -32,8 +33,10 @@ class Decider:
         self._believed = believed
         self._captured = tuple(believed.captured)
         self._ring = None
-        if replay.lagged_LG is not None:
-            self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LG) - 1)
+        if replay.lagged_LW is not None:
+            self._ring = LagRing(policy.lag, replay.gamma, slots, nothing=len(replay.lagged_LW) - 1)
+        self._shortcut = shortcut(policy, replay, slots)
+        self._no_costs = np.empty(0)
         self._unread = np.full((slots, replay.gamma), np.nan)
         self._unread.flags.writeable = False
         self._state: Any = None
@@ -70,6 +73,8 @@ class Decider:
             prompts: chunks that ride along.
             num_waiting: requests that wait for a slot.
         """
+        if self._shortcut is not None:
+            return self._short_step_s(self._shortcut, batch, kv_tokens, prompts)
         view = self._view(batch, kv_tokens, prompts, num_waiting)
         decision = self._policy.decide(view, self._state)
         self._state = decision.state
@@ -90,6 +95,38 @@ class Decider:
             prefill_pairs=prompts.pairs,
         )
 
+    def _short_step_s(self, rule: Shortcut, batch: Batch, kv_tokens: int, prompts: Prompts) -> float:
+        """Return what :meth:`step_s` returns, of a rule that needs no view."""
+        running, ring = batch.size, self._ring
+        costs_M = self._believed_s_M(running, kv_tokens, prompts) if rule.needs_costs else self._no_costs
+        oldest_R = batch.row_R if ring is None else ring.oldest_R(running)
+        self.verify_len_R, verified = rule.lengths(batch.row_R, oldest_R, costs_M)
+        if ring is not None:
+            ring.push(batch.row_R, self.verify_len_R)
+        self.batch_tokens = running + verified + prompts.tokens
+        if rule.needs_costs and self._believed is self._cost:
+            return float(costs_M[verified])
+        return self._cost.step_s(
+            self.batch_tokens,
+            running,
+            kv_tokens,
+            self._draft_s(self._cost, running),
+            self._policy.synchronous,
+            prefill_tokens=prompts.tokens,
+            prefill_pairs=prompts.pairs,
+        )
+
+    def _believed_s_M(self, running: int, kv_tokens: int, prompts: Prompts) -> FloatArray:
+        return self._believed.step_s_M(
+            running,
+            kv_tokens,
+            running * self._replay.gamma,
+            self._draft_s(self._believed, running),
+            self._policy.synchronous,
+            prefill_tokens=prompts.tokens,
+            prefill_pairs=prompts.pairs,
+        )
+
     def prefill_s(self, prompts: Prompts) -> float:
         """Return the duration of a step that only computes prompts [s]; no policy is asked."""
         return self._cost.prefill_s(prompts.tokens, len(prompts.chunks), prompts.pairs)
@@ -100,19 +137,12 @@ class Decider:
         if replay.survival_NG is not None and replay.confidence_NG is not None:
             survival = replay.survival_NG.take(row_R, axis=0)
             confidence = replay.confidence_NG.take(row_R, axis=0)
-        if self._ring is not None and replay.lagged_LG is not None:
-            lagged = replay.lagged_LG.take(self._ring.oldest_R(running), axis=0).astype(np.float64)
+        if self._ring is not None and replay.lagged_LW is not None:
+            rows = replay.lagged_LW.take(self._ring.oldest_R(running), axis=0)
+            lagged = rows[:, : replay.gamma].astype(np.float64)
         elif self._policy.info.reads == "lagged":
             lagged = survival
-        step_s_M = self._believed.step_s_M(
-            running,
-            kv_tokens,
-            running * replay.gamma,
-            self._draft_s(self._believed, running),
-            self._policy.synchronous,
-            prefill_tokens=prompts.tokens,
-            prefill_pairs=prompts.pairs,
-        )
+        step_s_M = self._believed_s_M(running, kv_tokens, prompts)
         step_s_M.flags.writeable = False  # the clock may read it after the rule did
         return BatchView(
             survival,

@@ -1,6 +1,7 @@
 """A trace laid out for replay: everything a step gathers, one row an anchor.
 
-Shape legend: N anchors of the trace, all texts laid end to end; G = gamma.
+Shape legend: N anchors of the trace, all texts laid end to end; G = gamma; W columns of a padded table:
+G survivals, then -1 up to whole words of eight, so that rows are aligned and their truth values are words.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dspark_sim.schema import DraftKind, FloatArray, IntArray
 from dspark_sim.workload.traces import DrafterTrace, Trace, quantise
 
 _LAGGED: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
+_SURVIVAL: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
+_WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Replay:
         draft_kind, draft_tokens: what a step drafts: its kind, and tokens per request.
         accepted_N: draft tokens that a full-block verification accepts, never past the recorded end.
         survival_NG, confidence_NG: current block, calibrated; None unless the rule reads it.
-        lagged_LG: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
+        survival_NW: the same survivals, padded; None unless the rule reads them.
+        lagged_LW: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
             (see :func:`lagged_table`), and a row of ones at the end; None unless the rule is lagged.
     """
 
@@ -37,7 +41,8 @@ class Replay:
     accepted_N: IntArray
     survival_NG: FloatArray | None
     confidence_NG: FloatArray | None
-    lagged_LG: NDArray[np.float32] | None
+    survival_NW: NDArray[np.float32] | None
+    lagged_LW: NDArray[np.float32] | None
 
     @property
     def lookahead(self) -> int:
@@ -63,8 +68,30 @@ def build_replay(trace: Trace, drafter: DrafterTrace, policy: Policy) -> Replay:
         accepted_N=drafter.accepted_N.astype(np.int64),  # the width of lengths: no cast in a step
         survival_NG=drafter.survival_NG() if reads != "none" else None,
         confidence_NG=drafter.confidence_NG() if reads != "none" else None,
-        lagged_LG=lagged_table(drafter) if policy.lag else None,
+        survival_NW=survival_table(drafter) if reads != "none" else None,
+        lagged_LW=lagged_table(drafter) if policy.lag else None,
     )
+
+
+def survival_table(drafter: DrafterTrace) -> NDArray[np.float32]:
+    """Return the current survivals, padded [N, W]; float32 holds their 2**-24 grid exactly.
+
+    Raises:
+        InputError: the trace holds no confidences.
+    """
+    if drafter not in _SURVIVAL:
+        survival_NG = drafter.survival_NG()
+        table = _padded(*survival_NG.shape)
+        table[:, : drafter.gamma] = survival_NG
+        _SURVIVAL[drafter] = table
+    return _SURVIVAL[drafter]
+
+
+def _padded(rows: int, gamma: int) -> NDArray[np.float32]:
+    """Return a table of ones with its pads."""
+    table = np.full((rows, (gamma // _WORD + 1) * _WORD), -1, dtype=np.float32)
+    table[:, :gamma] = 1
+    return table
 
 
 def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
@@ -72,7 +99,7 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
 
     A step that verified l tokens of a block reveals the coupled confidences 1..l+1; past those the
     live drafter's block is independent of the text to come, so the free block's confidences stand in.
-    Running products, rounded to the 2**-24 grid, which float32 holds exactly. Shape [N * G + 1, G]:
+    Running products, rounded to the 2**-24 grid, padded. Shape [N * G + 1, W]:
     row ``n * G + min(l, G - 1)``; the last row is 1.0, for requests that were not there.
 
     Raises:
@@ -81,11 +108,11 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
     if drafter not in _LAGGED:
         coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
         rows, gamma = coupled.shape
-        table = np.ones((rows * gamma + 1, gamma), dtype=np.float32)
+        table = _padded(rows * gamma + 1, gamma)
         for verified in range(gamma):
             known = np.arange(gamma) <= verified
             mixed: FloatArray = np.where(known, coupled, free)
-            table[verified:-1:gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+            table[verified:-1:gamma, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
         _LAGGED[drafter] = table
     return _LAGGED[drafter]
 
