@@ -16,6 +16,7 @@ CASES: dict[str, str] = {
     "figure5": "dspark_sim.validation.figure5:figure5",
     "dcut": "dspark_sim.validation.dcut:dcut",
     "kv-capped": "dspark_sim.validation.kv_capped:kv_capped",
+    "sglang-h200": "dspark_sim.validation.sglang_h200:sglang_h200",
 }
 
 
