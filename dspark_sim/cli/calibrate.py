@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from dspark_sim.workload.fitting import Fitted
+    from dspark_sim.workload.fitting import Fitted, FittedRecords
     from dspark_sim.workload.traces import Trace
 
 
 def calibrate(
-    trace: Annotated[str, typer.Argument(help="A path, or the bare name of a shipped trace.")],
+    trace: Annotated[
+        str,
+        typer.Argument(help="A trace: path, or bare name of a shipped one; or confidence records, .jsonl."),
+    ],
     *,
     method: Annotated[
         str, typer.Option(help="sts: a temperature a position (the paper's); bias: temperature and bias.")
@@ -23,13 +26,17 @@ def calibrate(
         Path | None, typer.Option(help="Take the calibration from this JSON (sts_temperatures) instead.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split of the prompts.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Trace to write; default NAME.calibrated.parquet.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write; default NAME.calibrated.parquet (records: NAME.sts.json)."),
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Fit the calibration on half of the prompts, print its errors on the others, write it.
 
     Writes the trace with the calibration in its metadata (logits stay raw), and beside it, per drafter,
-    a JSON with the key sts_temperatures that serving engines read.
+    a JSON with the key sts_temperatures that serving engines read. Of records (confidence_records.jsonl
+    of DeepSpec's evaluator) only that JSON is written.
 
     Example: dspark-sim calibrate chat.parquet --out chat.parquet
     """
@@ -37,6 +44,9 @@ def calibrate(
     from dspark_sim.workload.fitting import write_temperatures
     from dspark_sim.workload.trace_io import read_trace, write_trace
 
+    if trace.endswith(".jsonl"):
+        _of_records(Path(trace), method, seed, out, json_out)
+        return
     source = read_trace(trace)
     path = out or Path(f"{source.name}.calibrated.parquet")
     fits = _fits(source, drafter, method, temperatures, seed)
@@ -49,6 +59,21 @@ def calibrate(
         print_json({"schema": "dspark-sim/calibrate/1", "out": str(path), "drafters": rows})
     else:
         _print(rows, path)
+
+
+def _of_records(file: Path, method: str, seed: int, out: Path | None, json_out: bool) -> None:
+    from dspark_sim.cli.common import print_json
+    from dspark_sim.workload.fitting import calibrate_records, write_temperatures
+    from dspark_sim.workload.importers.confidence import read_confidence_records
+
+    found = calibrate_records(read_confidence_records(file), file.name, method, seed)
+    path = out or Path(f"{file.name.partition('.')[0]}.sts.json")
+    write_temperatures(path, found.calibration)
+    row = {"drafter": file.name, "json": str(path), **found.calibration.to_json()} | _scores(found)
+    if json_out:
+        print_json({"schema": "dspark-sim/calibrate/1", "out": str(path), "drafters": [row]})
+    else:
+        _print([row], path)
 
 
 def _fits(trace: Trace, name: str, method: str, given: Path | None, seed: int) -> list[Fitted]:
@@ -71,14 +96,14 @@ def _fits(trace: Trace, name: str, method: str, given: Path | None, seed: int) -
 
 
 def _row(fit: Fitted, sidecar: str) -> dict[str, Any]:
+    return {"drafter": fit.drafter, "json": sidecar, **fit.calibration.to_json()} | _scores(fit)
+
+
+def _scores(fit: Fitted | FittedRecords) -> dict[str, Any]:
     return {
-        "drafter": fit.drafter,
-        "json": sidecar,
-        **fit.calibration.to_json(),
-        "auc_before": fit.before.auc_G.tolist(),
-        "auc_after": fit.after.auc_G.tolist(),
-        "brier_before": fit.before.brier_G.tolist(),
-        "brier_after": fit.after.brier_G.tolist(),
+        f"{name}_{when}": getattr(scores, f"{name}_G").tolist()
+        for name in ("auc", "brier")
+        for when, scores in (("before", fit.before), ("after", fit.after))
     }
 
 
@@ -90,7 +115,14 @@ def _print(rows: list[dict[str, Any]], path: Path) -> None:
             f"{row['drafter']}: {row['method']}, {row['fitted_on']}; scores on the prompts it did not see\n"
         )
         print(text_table(dict.fromkeys(_cells(row, 0), ">"), [_cells(row, j) for j in _positions(row)]))
-        print(f"\nwrote {path} and {row['json']}")
+        ece = (f"{_mean(row[key]):.3f}" for key in ("ece_before", "ece_after"))
+        print(f"\nmean ECE of the survival over positions: before {next(ece)}, after {next(ece)}")
+        print(f"wrote {path}" if row["json"] == str(path) else f"wrote {path} and {row['json']}")
+
+
+def _mean(values: list[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / max(len(known), 1)
 
 
 def _positions(row: dict[str, Any]) -> range:
@@ -105,5 +137,11 @@ def _cells(row: dict[str, Any], j: int) -> dict[str, str]:
         "ECE after": row["ece_after"],
         "AUC before": row["auc_before"],
         "AUC after": row["auc_after"],
+        "Brier before": row["brier_before"],
+        "Brier after": row["brier_after"],
     }
-    return {"position": str(j + 1)} | {name: f"{values[j]:.3f}" for name, values in numbers.items()}
+    return {"position": str(j + 1)} | {name: _number(values[j]) for name, values in numbers.items()}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

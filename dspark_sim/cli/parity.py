@@ -26,14 +26,10 @@ def parity(
 
     Example: dspark-sim parity tests/data/parity/dspark_gated_b7
     """
-    import torch
-
     from dspark_sim.cli.common import print_json
     from dspark_sim.model.parity import parity_report
 
-    torch.set_num_threads(1)  # the checkpoints that anybody ships with reference tensors are tiny
-    dtype = torch.float64 if double else torch.float32
-    report = parity_report(folder, tolerance=tolerance, dtype=dtype)
+    report = parity_report(folder, tolerance=tolerance, double=double)
     if json_out:
         print_json(report)
     else:

@@ -21,7 +21,9 @@ def show(
     """Print requests, tokens, and acceptance and calibration per drafter, domain and position.
 
     All figures are taken over the anchors that a full-block replay visits. Intervals are 95%, from
-    resampling prompts.
+    resampling prompts. ECE and AUC are of the survival; "own AUC" scores a position's own confidence on the
+    rounds that decided it, beside its ceiling, the AUC of the analytic acceptance rate; share is how much of
+    the way from a coin (.5) to the ceiling it goes.
 
     Example: dspark-sim trace show qwen3-4b-chat.synth.parquet
     """
@@ -140,4 +142,7 @@ def _position(figures: dict[str, Any], j: int, labels: dict[str, str]) -> dict[s
     for score in ("ece", "auc"):
         for key, label in labels.items():
             row[f"{score.upper()}\n{label}"] = f"{figures[f'{score}_{key}'][j]:.3f}"
+    if labels:
+        row["own AUC\n/ ceiling"] = f"{figures['auc_conditional'][j]:.3f} / {figures['auc_ceiling'][j]:.3f}"
+        row["\nshare"] = f"{figures['auc_share'][j]:.2f}"
     return row

@@ -28,7 +28,7 @@ TOLERANCE = 1e-5
 
 
 def parity_report(
-    folder: str | os.PathLike[str], *, tolerance: float = TOLERANCE, dtype: torch.dtype = torch.float32
+    folder: str | os.PathLike[str], *, tolerance: float = TOLERANCE, double: bool = False
 ) -> dict[str, Any]:
     """Recompute every tensor of ``expected.safetensors`` and say how far it is from the expected one.
 
@@ -36,12 +36,12 @@ def parity_report(
     the tensor's largest magnitude (*relative*); token ids and counts pass if they are equal. ``beyond``
     counts the elements that deviate by more than ``tolerance`` both absolutely and from their own value: sums
     of magnitude 40 in float32 leave such elements near zero, in the reference as well (compare a report with
-    ``dtype`` float64, which has no rounding of its own to speak of).
+    ``double``, which has no rounding of its own to speak of).
 
     Args:
         folder: holds target/, drafter/ and expected.safetensors.
         tolerance: largest error that passes.
-        dtype: what is computed in.
+        double: compute in float64 instead of float32.
 
     Returns:
         ``{"schema", "folder", "dtype", "tolerance", "tensors": {name: {"absolute", "relative", "scale",
@@ -56,6 +56,7 @@ def parity_report(
     path = folder / "expected.safetensors"
     if not path.is_file():
         raise DataError(path, "", "no such file; a parity folder holds target/, drafter/ and it")
+    dtype = torch.float64 if double else torch.float32
     target = load_target(folder / "target", dtype=dtype)
     drafter = load_drafter(folder / "drafter", dtype=dtype)
     check = _Check(load_file(path), path, tolerance)

@@ -91,6 +91,10 @@ class Evidence:
     accepted_M: IntArray
     remaining_M: IntArray
 
+    def take(self, rows: IntArray) -> Evidence:
+        """Return the rounds at ``rows``."""
+        return Evidence(self.logit_MG[rows], self.accepted_M[rows], self.remaining_M[rows])
+
     def outcome(self, position: int) -> tuple[BoolArray, BoolArray]:
         """Return (rows that have an outcome at 0-based ``position`` [M], whether those survived it)."""
         inside = self.remaining_M > position

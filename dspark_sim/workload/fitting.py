@@ -14,8 +14,9 @@ from dspark_sim.files import write_text
 from dspark_sim.rng import stream
 from dspark_sim.schema import IntArray
 from dspark_sim.workload.calibration import Calibration, fit
+from dspark_sim.workload.importers.confidence import ConfidenceRecords
 from dspark_sim.workload.traces import DrafterTrace, Trace
-from dspark_sim.workload.visits import Reliability, evidence, reliability, visited
+from dspark_sim.workload.visits import Reliability, evidence, reliability, score, visited
 
 METHODS = ("sts", "bias")
 
@@ -56,8 +57,7 @@ def calibrate(trace: Trace, drafter: str, method: str = "sts", seed: int = 0) ->
     Raises:
         InputError: unknown drafter or method, no confidence head, or a single prompt.
     """
-    if method not in METHODS:
-        raise InputError(f"unknown calibration method '{method}'; there are: {', '.join(METHODS)}")
+    _check_method(method)
     seen = trace.take(split_prompts(trace, seed)[0])
     learner = seen.drafter(drafter)
     anchors = visited(seen, learner)
@@ -84,6 +84,44 @@ def _scores(trace: Trace, drafter: DrafterTrace, fresh: Calibration) -> tuple[Re
     rounds = evidence(trace, drafter, visited(trace, drafter))
     calibrated = replace(drafter, calibration=fresh)
     return reliability(calibrated, rounds, False), reliability(calibrated, rounds, True)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRecords:
+    """A calibration fitted on confidence records, and its scores on the requests that it did not see."""
+
+    calibration: Calibration
+    before: Reliability
+    after: Reliability
+
+
+def calibrate_records(
+    records: ConfidenceRecords, label: str, method: str = "sts", seed: int = 0
+) -> FittedRecords:
+    """Fit on half of the requests (of the rounds where a file does not name requests); score on the rest.
+
+    Raises:
+        InputError: unknown method, or fewer than two requests.
+    """
+    _check_method(method)
+    groups = int(records.group_M.max()) + 1
+    if groups < 2:
+        raise InputError(f"{label}: holds one request; fitting needs one to fit and one to score")
+    chosen = stream(seed, "split").permutation(groups)[: groups // 2]
+    fits = np.isin(records.group_M, chosen)
+    lesson, unseen = records.rounds.take(np.flatnonzero(fits)), records.rounds.take(np.flatnonzero(~fits))
+    kind = "requests" if records.grouped else "rounds"
+    where = f"{len(chosen)} of {groups} {kind}, {int(fits.sum())} rounds of {label}, seed {seed}"
+    fresh = fit(lesson, method)
+    before, after = score(Calibration.identity(lesson.logit_MG.shape[1]), unseen), score(fresh, unseen)
+    errors = [tuple(scores.ece_G.tolist()) for scores in (before, after)]
+    scored = replace(fresh, fitted_on=where, ece_before=errors[0], ece_after=errors[1])
+    return FittedRecords(scored, before, after)
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise InputError(f"unknown calibration method '{method}'; there are: {', '.join(METHODS)}")
 
 
 def write_temperatures(path: str | os.PathLike[str], calibration: Calibration) -> None:

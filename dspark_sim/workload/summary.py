@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dspark_sim.workload.confidence import discrimination
 from dspark_sim.workload.traces import DrafterTrace, Trace
 from dspark_sim.workload.visits import Acceptance, bootstrap, count, evidence, reliability, visited
 
@@ -69,6 +70,12 @@ def _domain(trace: Trace, name: str, drafter_name: str, resamples: int) -> dict[
         low, high = (_acceptance(end) for end in bootstrap(counts, resamples, seed=0))
         document |= {f"{key}_ci": [low[key], high[key]] for key in low}
     if drafter.has_confidence:
+        told = discrimination(trace, drafter, anchors)
+        document |= {
+            "auc_conditional": told.auc_G.tolist(),
+            "auc_ceiling": told.ceiling_G.tolist(),
+            "auc_share": told.share_G.tolist(),
+        }
         rounds = evidence(trace, drafter, anchors)
         for label, calibrated in (("raw", False), ("calibrated", True)):
             scores = reliability(drafter, rounds, calibrated)

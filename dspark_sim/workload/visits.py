@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
-from dspark_sim.workload.calibration import Evidence, auc, brier, ece
+from dspark_sim.workload.calibration import Calibration, Evidence, auc, brier, ece
 from dspark_sim.workload.traces import DrafterTrace, Trace
 
 
@@ -160,11 +160,14 @@ class Reliability:
 
 def reliability(drafter: DrafterTrace, rounds: Evidence, calibrated: bool) -> Reliability:
     """Score the survivals, raw or under the drafter's calibration, against what was accepted."""
-    identity = type(drafter.calibration).identity(drafter.gamma)
-    confidence = (drafter.calibration if calibrated else identity).apply(rounds.logit_MG)
-    survival = np.cumprod(confidence, axis=1)
+    return score(drafter.calibration if calibrated else Calibration.identity(drafter.gamma), rounds)
+
+
+def score(calibration: Calibration, rounds: Evidence) -> Reliability:
+    """Score the survivals that ``calibration`` gives to ``rounds`` against what was accepted."""
+    survival = np.cumprod(calibration.apply(rounds.logit_MG), axis=1)
     scores = []
-    for position in range(drafter.gamma):
+    for position in range(survival.shape[1]):
         inside, hit = rounds.outcome(position)
         predicted = survival[inside, position]
         scores.append((ece(predicted, hit), auc(predicted, hit), brier(predicted, hit)))
