@@ -1,9 +1,9 @@
 """Confidence records: JSON Lines with the confidences of a round's positions, and what was accepted.
 
-What DeepSpec's evaluator dumps as ``confidence_records.jsonl``. Its schema was not at hand: fields are found by
-name. Either a line is a round, with a list of confidences and a list of flags (or a count); or a line is one
-position of a round, with one confidence and one flag, and a new round starts where the position does not rise.
-Shape legend: M rounds, G positions.
+What DeepSpec's evaluator dumps as ``confidence_records.jsonl``. Its schema was not at hand: fields are found
+by name. Either a line is a round, with a list of confidences and a list of flags (or a count); or a line is
+one position of a round, with one confidence and one flag, and a new round starts where the position does not
+rise. Shape legend: M rounds, G positions.
 """
 
 from __future__ import annotations
