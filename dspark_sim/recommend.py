@@ -25,6 +25,8 @@ Measure = Callable[[Sequence[Task]], list[Point]]
 
 _LEAST_ROOM, _MOST_ROOM = 0.01, 0.25  # how far a curve may rise between two simulated loads
 OFF = "off"
+#: What is tried where no policy is given.
+TRIED = (OFF, "mtp:k=1", *(f"static:k={k}" for k in (1, 2, 3, 5)), "full", "dspark", "dspark-async")
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,11 @@ class Search:
         points = iter(self._measure(tasks) if tasks else [])
         for arm, load in missing:
             arm.points[load] = [next(points) for _ in self._seeds]
+
+
+def loads_up_to(most: int) -> list[int]:
+    """Return the loads that every setting is tried with: powers of two up to ``most``, and ``most``."""
+    return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | {most})
 
 
 def _once(wanted: Sequence[tuple[Measured, int]]) -> list[tuple[Measured, int]]:

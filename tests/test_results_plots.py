@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from results_cases import ABOUT, make_point
 
-from dspark_sim.results import plots
+from dspark_sim import __version__
+from dspark_sim.hardware.profile import load_profile
+from dspark_sim.policies.registry import policies
+from dspark_sim.results import plots, plots_hw, plots_sensitivity, plots_validation
 from dspark_sim.results.frontier import frontier
 from dspark_sim.results.labels import overlap, spread_out, text_box
 from dspark_sim.results.style import LOOKS, look
+from dspark_sim.validation.cases import Line, Panel
 
 POLICIES = ("off", "mtp:k=1", "static:k=3", "full", "dspark", "dspark-async")
 
@@ -138,11 +146,108 @@ def test_a_synthetic_trace_is_said_loudly_and_the_footer_names_sources():
 
 
 def test_a_policys_look_depends_on_its_spec_alone_and_rules_differ():
-    assert len({look(rule).colour for rule in LOOKS}) == len(LOOKS)
+    assert len(set(LOOKS.values())) == len(LOOKS)
     assert len({look(f"static:k={k}").colour for k in range(1, 8)}) == 7
     assert look("dspark-async:lag=1") != look("dspark-async")
     assert look("./mine.py:rule,at=1").marker
     assert look("dspark") == look("dspark")
+
+
+def test_every_shipped_rule_has_a_look_of_its_own():
+    """A new rule gets a line in results/style.py: a colour of its family and a free shape."""
+    assert [info.name for info in policies() if info.name not in LOOKS] == []
+
+
+#: Machado, Oliveira and Fernandes (2009), severity 1: what linear RGB looks like without one kind of cone.
+CONES = {
+    "none missing": np.eye(3),
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "tritanopia": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
+}  # fmt: skip
+
+
+def oklab(colour: str, cones) -> np.ndarray:
+    """Return a colour as it is seen, in Oklab: distances there are about as large as they look."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.asarray(cones) @ linear, 0, 1)
+    lms = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]] @ seen
+    return [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]] @ np.cbrt(lms)
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_two_rules_that_look_alike_in_colour_differ_in_shape(cones):
+    seen = {rule: oklab(colour, CONES[cones]) for rule, (colour, _) in LOOKS.items()}
+    for one, other in itertools.combinations(LOOKS, 2):
+        apart = float(np.linalg.norm(seen[one] - seen[other]))
+        assert apart > 0.06 or LOOKS[one][1] != LOOKS[other][1], (one, other, apart)
+
+
+def test_the_page_can_draw_every_shape():
+    script = (Path(plots.__file__).parent / "page" / "dom.js").read_text()
+    shapes = re.search(r"const MARKERS = {(.*?)};", script, re.DOTALL)[1]
+    assert {marker for _, marker in LOOKS.values()} <= set(
+        re.findall(r'^  "?([^":]+)"?:', shapes, re.MULTILINE)
+    )
+
+
+def test_a_frontier_names_its_baseline():
+    cases = points()
+    figure = plots.frontier_figure(cases, ABOUT, frontier(cases, "full", [60.0]))
+    assert any("percentages against full" in text.get_text() for text in figure.texts)
+
+
+def drawn() -> dict:
+    """Return pictures of the other commands."""
+    rows = [
+        {"value": value, "policy": policy, "point": {"tok_per_s": 1000.0 + 9 * i + value}}
+        for i, policy in enumerate(("off", "static:k=3", "dspark-async"))
+        for value in (0.5, 1, 2)
+    ]
+    steps = [("dspark-async", 2400.0), ("lag: none", 2390.0), ("foresight: bound", 2900.0)]
+    x = np.array([1.0, 8.0, 64.0])
+    lines = [
+        Line("off", "off", x, 90 * x),
+        Line("dspark-async", "dspark-async", x, 130 * x, band=(120 * x, 140 * x)),
+        Line("paper", "dspark-async", x, 131 * x, measured=True),
+    ]
+    panels = [Panel("one", "users", "tok/s", lines), Panel("two", "users", "tok/s", lines[:1])]
+    return {
+        "sensitivity": plots_sensitivity.sensitivity_figure(
+            rows, "noise", "Sensitivity", "a pair", synthetic=True
+        ),
+        "waterfall": plots_sensitivity.waterfall_figure(steps, "a pair on a box"),
+        "case": plots_validation.case_figure(
+            "Somebody's curves, predicted from " + "something else " * 7, panels, "arXiv 1234.5678"
+        ),
+        "hardware": plots_hw.profile_figure(load_profile("b300-tp4-dsv4-flash")),
+    }
+
+
+def test_every_picture_names_source_and_version_and_no_two_words_overlap():
+    for name, figure in drawn().items():
+        figure.draw_without_rendering()
+        assert any(f"dspark-sim {__version__}" in text.get_text() for text in figure.texts), name
+        words = [text for text in (*figure.texts, *texts(figure)) if text.get_text().strip()]
+        boxes = [text_box(text) for text in words]
+        for i, box in enumerate(boxes):
+            covered = [words[j].get_text() for j in range(i) if overlap(box, boxes[j])]
+            assert not covered, (name, words[i].get_text(), covered)
+            assert 0 <= box[0] < box[2] <= figure.bbox.width, (name, words[i].get_text())
+    labels = {name: [text.get_text() for text in texts(figure)] for name, figure in drawn().items()}
+    assert {"off", "static:k=3", "dspark-async"} <= set(labels["sensitivity"])
+    assert {"off", "dspark-async"} <= set(labels["case"])
+    assert {"dspark, k=7", "mtp, k=1", "capture limit 1,024"} <= set(labels["hardware"])
+    assert "SYNTHETIC TRACE" in [text.get_text() for text in drawn()["sensitivity"].texts]
+
+
+def test_the_same_picture_is_the_same_bytes(tmp_path):
+    for kind in ("png", "svg"):
+        paths = [tmp_path / f"{i}.{kind}" for i in (0, 1)]
+        for path in paths:
+            plots_hw.draw_profile(load_profile("h800"), path)
+        assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 @given(st.lists(st.floats(0, 500), min_size=1, max_size=8), st.floats(1, 40))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dspark_sim.cli import answer, plan
+from dspark_sim.cli import answer
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import output_folder, parse_slas, print_json, warn
 
@@ -32,11 +32,12 @@ def frontier(
 
     Example: dspark-sim frontier sweeps/qwen3-4b-chat.synth-h800 --sla 80,120 --baseline mtp:k=1
     """
+    from dspark_sim.arms import choose_baseline
     from dspark_sim.results.store import merge
 
     slas = parse_slas(sla) if sla is not None else None
     results = merge(folders)
-    against = plan.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
+    against = choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
     document = answer.frontier_document(results, against, slas)
     target = out or (folders[0] if len(folders) == 1 and not json_out else None)
     if json_out:

@@ -12,14 +12,7 @@ from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from dspark_sim.engine.serving import Serving
-    from dspark_sim.hardware.profile import HardwareProfile
-    from dspark_sim.policies.base import Policy
     from dspark_sim.sweep import Setup, Task
-    from dspark_sim.workload.traces import DrafterTrace
-
-#: What is compared where no --policy is given: no speculation, the paper's baseline, a fixed length,
-#: every drafted token, the paper's rule as written, and as it runs in production.
-DEFAULT_POLICIES = ("off", "mtp:k=1", "static:k=3", "full", "dspark", "dspark-async")
 
 #: What replications may differ in.
 REPLICATE = ("seeds", "prompts")
@@ -54,13 +47,14 @@ def make_plan(
     believed: str | None = None,
     replicate: str = "seeds",
     serving: Serving | None = None,
-    defaults: Sequence[str] = DEFAULT_POLICIES,
+    defaults: Sequence[str] | None = None,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
 
     Raises:
         InputError: a file, policy, drafter, override or baseline that does not exist or does not fit.
     """
+    from dspark_sim.arms import DEFAULT_POLICIES, choose_baseline, fitting_arms
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.sweep import Setup, believed_doubts, grid, split_overrides
 
@@ -74,51 +68,18 @@ def make_plan(
         setup = replace(setup, serving=serving)
     names: Sequence[str | None] = drafters or [None]
     chosen = [setup.load_trace().drafter(name) for name in names]
-    asked = [parse_policy(spec, lag) for spec in policies or defaults]
+    asked = [parse_policy(spec, lag) for spec in policies or defaults or DEFAULT_POLICIES]
     # Policies asked for by name must run; with several drafters, where they can.
     if not policies or len(chosen) > 1:
-        arms = [(d.name, p.label) for d in chosen for p in asked if _fits(p, d, setup.load_profile())]
+        arms = fitting_arms(asked, chosen, setup.load_profile(), warn)
     else:
         arms = [(chosen[0].name, policy.label) for policy in asked]
-    if not arms:
-        raise InputError("no policy is left that drafter and profile can serve")
     labels = list(dict.fromkeys(label for _, label in arms))
     against = choose_baseline(baseline, labels)
     tasks = grid(setup, dict.fromkeys(arms), loads, seeds, by_prompts=replicate == "prompts")
     for doubt in believed_doubts(tasks):
         warn(f"--believed {believed}: {doubt}")
     return Plan(setup, tasks, against)
-
-
-def _fits(policy: Policy, drafter: DrafterTrace, profile: HardwareProfile) -> bool:
-    """Whether drafter and profile can serve a policy; says on stderr why not."""
-    kind = policy.info.draft_kind or drafter.kind
-    why = ""
-    if policy.info.needs_confidence and not drafter.has_confidence:
-        why = f"drafter '{drafter.name}' has no confidence head"
-    elif kind != "none" and profile.draft.get(kind) is None:
-        why = f"{profile.name} has no cost of drafter kind {kind}"
-    elif policy.options.get("k", 0) > drafter.gamma:
-        why = f"drafter '{drafter.name}' drafts {drafter.gamma} tokens"
-    if why:
-        warn(f"{policy.label} left out: {why}")
-    return not why
-
-
-def choose_baseline(asked: str | None, labels: Sequence[str]) -> str:
-    """Return the baseline, normalised: what was asked for, else ``off``, else the first policy.
-
-    Raises:
-        InputError: what was asked for is no policy, or is not among ``labels``.
-    """
-    from dspark_sim.policies.registry import parse_policy
-
-    if asked is None:
-        return "off" if "off" in labels else labels[0]
-    label = parse_policy(asked).label
-    if label not in labels:
-        raise InputError(f"--baseline {label}: not among the policies of this run: {', '.join(labels)}")
-    return label
 
 
 def chosen_folder(out: Path | None, parent: str, plan: Plan, quiet: bool) -> Path | None:

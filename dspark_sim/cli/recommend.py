@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from dspark_sim.results.metrics import Point
     from dspark_sim.sweep import Task
 
-#: What is tried where no --policy is given.
-TRIED = ("off", "mtp:k=1", *(f"static:k={k}" for k in (1, 2, 3, 5)), "full", "dspark", "dspark-async")
-
 
 def recommend(
     *,
@@ -49,7 +46,7 @@ def recommend(
     Example: dspark-sim recommend --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --sla 80
     """
     from dspark_sim import recommend_words as words
-    from dspark_sim.recommend import Search, Setting
+    from dspark_sim.recommend import TRIED, Search, Setting, loads_up_to
     from dspark_sim.results.store import Results
     from dspark_sim.sweep import about
     from dspark_sim.sweep import sweep as simulate_all
@@ -76,7 +73,7 @@ def recommend(
         return points
 
     measured: list[Point] = []
-    search = Search(settings, _loads(max_users), range(seed, seed + seeds), measure)
+    search = Search(settings, loads_up_to(max_users), range(seed, seed + seeds), measure)
     answers = [search.answer(anchor) for anchor in slas]
     if json_out:
         print_json({"schema": words.SCHEMA, "answers": [words.document(found) for found in answers]})
@@ -90,8 +87,3 @@ def recommend(
 
 def _limit(word: str) -> int:
     return parse_int(word.strip(), "--capture-limit", 1)
-
-
-def _loads(most: int) -> list[int]:
-    """Return powers of two up to ``most``, and ``most``."""
-    return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | {most})

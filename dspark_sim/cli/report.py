@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dspark_sim.cli import answer, plan
+from dspark_sim.cli import answer
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_slas, print_json, warn
 
@@ -33,6 +33,7 @@ def report(
 
     Example: dspark-sim report sweeps/qwen3-4b-chat.synth-h800 --sla 80,120 --out page.html
     """
+    from dspark_sim.arms import choose_baseline
     from dspark_sim.files import write_text
     from dspark_sim.results.page_report import report_page
     from dspark_sim.results.report import report_document
@@ -41,7 +42,7 @@ def report(
 
     slas = parse_slas(sla) if sla is not None else None
     results = merge(folders)
-    against = plan.choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
+    against = choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
     document = report_document(results, answer.frontier_document(results, against, slas))
     if bound is not None:
         document = with_shares(document, shares(results.points, *read_bounds(bound)))

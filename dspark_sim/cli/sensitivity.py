@@ -46,20 +46,22 @@ def sensitivity(
             advance(1)
     footer = f"{read.pair_label} on {world.profile.name}, {concurrency} users"
     if out is not None:
-        _draw(rows, chosen.words, f"Sensitivity to {axis}", footer, out)
+        _draw(rows, (chosen.words, f"Sensitivity to {axis}", footer), read.synthetic, out)
     if json_out:
         print_json({"schema": "dspark-sim/sensitivity/1", "axis": axis, **settings, "rows": rows})
     else:
         _print(rows, chosen.words, footer)
 
 
-def _draw(rows: list[dict[str, Any]], words: str, title: str, footer: str, out: Path) -> None:
+def _draw(rows: list[dict[str, Any]], texts: tuple[str, str, str], synthetic: bool, out: Path) -> None:
     from dspark_sim.cli.common import output_folder, warn
     from dspark_sim.results.canvas import save
     from dspark_sim.results.plots_sensitivity import sensitivity_figure
 
+    words, title, footer = texts
     name = title.replace(" ", "-").lower()
-    for path in save(sensitivity_figure(rows, words, title, footer), output_folder(out), name):
+    figure = sensitivity_figure(rows, words, title, footer, synthetic)
+    for path in save(figure, output_folder(out), name):
         warn(f"wrote {path}")
 
 

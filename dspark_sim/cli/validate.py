@@ -63,7 +63,7 @@ def _write(result: CaseResult, folder: Path) -> None:
     document = json.dumps(clean(result.document()), indent=2, ensure_ascii=False, allow_nan=False)
     write_text(folder / f"{result.name}.json", document + "\n")
     for suffix in (".png", ".svg"):
-        draw_case(result.title, result.panels, folder / f"{result.name}{suffix}")
+        draw_case(result.title, result.panels, folder / f"{result.name}{suffix}", "; ".join(result.sources))
     warn(f"wrote {folder / result.name}.json, .png, .svg")
 
 

@@ -48,7 +48,7 @@ def waterfall(
     steps = [(rung.name, rung.tok_per_s) for rung in rungs]
     footer = f"{read.pair_label} on {profile.name}, {concurrency} users"
     if out is not None:
-        for path in save(waterfall_figure(steps, footer), output_folder(out), "waterfall"):
+        for path in save(waterfall_figure(steps, footer, read.synthetic), output_folder(out), "waterfall"):
             warn(f"wrote {path}")
     gains = [0.0, *(after - before for (_, before), (_, after) in itertools.pairwise(steps))]
     if json_out:

@@ -5,6 +5,7 @@ Deterministic: the same points give the same bytes of PNG and SVG.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dspark_sim import __version__
 from dspark_sim.files import atomic_path
 from dspark_sim.results.curves import Arm, Key
 from dspark_sim.results.metrics import Point
@@ -29,6 +31,7 @@ GPU_AXIS = "throughput [tok/s/GPU]"
 BUDGET_AXIS = "budget [tok/round]"
 LOAD_AXIS = "concurrency [users]"
 LEFT, RIGHT = 0.1, 0.985  # of the axes, as shares of the width
+_FOOTER_CHARACTERS = 128  # that fit in a line of a figure of the usual width
 _NAME_SHARE = 0.0095  # of the width, per character of a name beside the axes
 
 
@@ -43,23 +46,43 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(rows: int, columns: int, **more: Any) -> tuple[Figure, Any]:
-    """Return a figure with its axes; ``more`` goes to ``Figure.subplots``."""
+def new_figure(
+    rows: int, columns: int, size: tuple[float, float] | None = None, **more: Any
+) -> tuple[Figure, Any]:
+    """Return a figure with its axes; ``size`` in inches, ``more`` goes to ``Figure.subplots``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure()
+    figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     figure.subplots_adjust(left=LEFT, right=RIGHT, bottom=0.135, top=0.88, hspace=0.1, wspace=0.06)
     return figure, figure.subplots(rows, columns, **more)
 
 
 def sign(figure: Figure, about: dict[str, Any], title: str, subtitle: str = "") -> None:
-    """Write title and footer at the figure's edges, and say loudly that a trace is synthetic."""
-    figure.text(0.012, 0.978, title, fontsize=15, fontweight="bold", va="top")
+    """Write title and footer of a run's picture at its edges, and say loudly that a trace is synthetic."""
+    write_edges(figure, title, subtitle, footer(about), about["trace"]["synthetic"])
+
+
+def write_edges(figure: Figure, title: str, subtitle: str, source: str, synthetic: bool = False) -> None:
+    """Write a title, a line under it, and at the foot where the picture comes from and the version.
+
+    Args:
+        figure: what to write on.
+        title: of the picture; made smaller where it is long.
+        subtitle: one line on how to read it.
+        source: what was simulated or measured; folded where it is long.
+        synthetic: whether the acceptance was drawn from a model: said loudly.
+    """
+    inches = figure.get_figwidth()
+    room = (56 if synthetic else 72) * inches / 9.6
+    size = 15 * min(1.0, room / max(len(title), 1))
+    figure.text(0.012, 0.978, title, fontsize=size, fontweight="bold", va="top")
     figure.text(0.012, 0.93, subtitle, fontsize=9, color="#777777", va="top")
-    figure.text(0.012, 0.014, footer(about), fontsize=8.5, color="#777777")
-    if about["trace"]["synthetic"]:
+    words = source if f"dspark-sim {__version__}" in source else f"{source} · dspark-sim {__version__}"
+    words = textwrap.fill(words, round(_FOOTER_CHARACTERS * inches / 9.6))
+    figure.text(0.012, 0.012, words, fontsize=8.5, color="#777777", va="bottom", linespacing=1.15)
+    if synthetic:
         figure.text(
             0.988, 0.98, "SYNTHETIC TRACE", fontsize=11, fontweight="bold", color="white", ha="right",
             va="top", bbox={"boxstyle": "square,pad=0.4", "facecolor": SYNTHETIC_RED, "edgecolor": "none"},
@@ -99,9 +122,13 @@ def one_load(points: Sequence[Point]) -> str:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write ``figure`` as PNG and SVG into ``folder``; return the paths."""
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-    with styled():
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else {}
-            with atomic_path(path) as temporary:
-                figure.savefig(temporary, metadata=metadata)
+    for path in paths:
+        save_as(figure, path)
     return paths
+
+
+def save_as(figure: Figure, path: Path) -> None:
+    """Write ``figure`` to a .png or .svg file, atomically; the same picture gives the same bytes."""
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    with styled(), atomic_path(path) as temporary:
+        figure.savefig(temporary, metadata=metadata)

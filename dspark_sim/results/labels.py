@@ -171,7 +171,7 @@ def label_ends(axes: Axes, labels: Sequence[Label], size: float = 10.0) -> None:
     left, right = axes.get_xlim()
     ends = np.array([axes.transData.transform(label.xy[-1]) for label in labels])
     texts = [_write(axes, label, size) for label in labels]
-    height = max(text_box(text)[3] - text_box(text)[1] for text in texts)
+    height = 1.0 + max(text_box(text)[3] - text_box(text)[1] for text in texts)
     for text, label, y_px in zip(texts, labels, spread_out(ends[:, 1], height, axes.bbox.y0), strict=True):
         y = axes.transData.inverted().transform((0.0, y_px))[1]
         text.set(position=(1.022, y), transform=axes.get_yaxis_transform(), verticalalignment="center")

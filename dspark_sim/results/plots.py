@@ -64,7 +64,10 @@ def frontier_figure(points: Sequence[Point], about: dict[str, Any], document: Ma
         else:
             place_labels(axes, labels, [part for arm in found.values() for part in _ink(arm)], uprights)
         title = "Throughput against the speed of each user"
-        sign(figure, about, title + dots, "" if dots else _FAINT)
+        against = f"percentages against {document['baseline']}" if document["sla"] else ""
+        sign(
+            figure, about, title + dots, "; ".join(part for part in ("" if dots else _FAINT, against) if part)
+        )
     return figure
 
 

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from dspark_sim.files import atomic_path
+import numpy as np
+
+from dspark_sim.results.canvas import new_figure, save_as, styled, write_edges
+from dspark_sim.results.labels import Label, label_ends
 from dspark_sim.results.style import look
 from dspark_sim.schema import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_RINGS = "rings: measured"
+_LEFT = 0.95  # inches that numbers and words left of the axes take
+_CHARACTER = 0.092  # inches of a name's character
 
 
 class LineLike(Protocol):
@@ -62,35 +70,59 @@ class PanelLike(Protocol):
         """Curves, in order."""
 
 
-def draw_case(title: str, panels: Sequence[PanelLike], path: Path) -> None:
-    """Draw ``panels`` side by side; same input, same bytes.
+def draw_case(title: str, panels: Sequence[PanelLike], path: Path, source: str = "") -> None:
+    """Draw :func:`case_figure` into a .png or .svg file, replaced; same input, same bytes."""
+    save_as(case_figure(title, panels, source), path)
+
+
+def case_figure(title: str, panels: Sequence[PanelLike], source: str = "") -> Figure:
+    """Draw ``panels`` side by side: simulated lines with their names and bands, measured points as rings.
 
     Args:
         title: of the whole picture.
         panels: one or more.
-        path: a .png or .svg file, replaced.
+        source: whose measurements they are.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.hashsalt": "dspark-sim", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(4.6 * len(panels), 3.8), layout="constrained")
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    with styled():
+        width = max(9.6, 6.6 * len(panels))
+        figure, grid = new_figure(1, len(panels), size=(width, 6.0), squeeze=False)
+        names = [line.label for panel in panels for line in panel.lines if not line.measured]
+        beside = 0.3 + _CHARACTER * max(map(len, names), default=0)
+        each = (width - len(panels) * (beside + _LEFT)) / len(panels)
+        figure.subplots_adjust(
+            left=_LEFT / width,
+            right=1 - beside / width,
+            wspace=(beside + _LEFT) / each,
+            top=0.85,
+            bottom=0.15,
+        )
+        for axes, panel in zip(grid[0], panels, strict=True):
             _draw_panel(axes, panel)
-        figure.suptitle(title, fontsize=10)
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, dpi=150, metadata=metadata)
+        banded = any(line.band is not None for panel in panels for line in panel.lines)
+        measured = any(line.measured for panel in panels for line in panel.lines)
+        parts = ["lines: simulated", "bands: 95 % intervals" if banded else "", _RINGS if measured else ""]
+        write_edges(figure, title, "; ".join(part for part in parts if part), source)
+    return figure
 
 
 def _draw_panel(axes: Axes, panel: PanelLike) -> None:
+    from matplotlib.ticker import StrMethodFormatter
+
+    labels = []
     for line in panel.lines:
         style = look(line.policy)
         if line.band is not None:
             axes.fill_between(line.x, *line.band, color=style.colour, alpha=0.15, lw=0)
         if line.measured:
-            axes.plot(line.x, line.y, style.marker, ms=5, mfc="none", color=style.text, label=line.label)
+            axes.plot(line.x, line.y, style.marker, ms=6, mfc="none", mew=1.3, color=style.text, zorder=3)
         else:
-            axes.plot(line.x, line.y, color=style.colour, lw=1.4, label=line.label)
-    axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label, ylim=(0, None))
-    axes.legend(frameon=False, fontsize=8)
+            axes.plot(line.x, line.y, color=style.colour, lw=1.8)
+            labels.append(Label(line.label, style.text, np.column_stack([line.x, line.y])))
+    axes.set_title(panel.title, fontsize=12, pad=8)
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+    tops = [np.nanmax(line.y if line.band is None else line.band[1]) for line in panel.lines]
+    lowest = min(float(np.nanmin(line.y)) for line in panel.lines)
+    axes.set_ylim(min(0.0, 1.2 * lowest), 1.08 * float(max(tops)))
+    axes.set_xlim(*axes.get_xlim())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if max(tops) > 20 else "{x:g}"))
+    label_ends(axes, labels)

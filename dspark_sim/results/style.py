@@ -12,7 +12,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Rule -> (colour, marker) of its default options.
+#: Rule (or drafter kind) -> (colour, marker) of its default options. Rules of one origin share a colour;
+#: two rules whose colours are hard to tell apart differ in shape.
 LOOKS: dict[str, tuple[str, str]] = {
     "off": ("#555555", "s"),
     "mtp": ("#E69F00", "D"),
@@ -21,9 +22,36 @@ LOOKS: dict[str, tuple[str, str]] = {
     "threshold": ("#332288", "P"),
     "dspark": ("#009E73", "^"),
     "dspark-async": ("#0072B2", "o"),
+    # Our own.
+    "draft-length": ("#661100", "d"),
+    "draft-skip": ("#661100", "*"),
+    # SGLang, TensorRT-LLM, vLLM, ATOM, sfllm.
+    "sglang": ("#56B4E9", "<"),
+    "sglang-adaptive": ("#56B4E9", ">"),
+    "trtllm": ("#117733", "d"),
+    "trtllm-exact": ("#117733", "h"),
+    "vllm-adaptive": ("#882255", "p"),
+    "vllm-ascend": ("#882255", "H"),
+    "vllm-manager": ("#882255", "*"),
+    "vllm-table": ("#882255", "8"),
+    "atom": ("#8C6D31", "<"),
+    "budget": ("#8C6D31", "8"),
+    # DFlash's, D-Cut, and drafters as such.
+    "dcut": ("#44AA99", "*"),
+    "dflash-auto": ("#44AA99", "p"),
+    "dflash": ("#44AA99", "h"),
+    "eagle": ("#44AA99", ">"),
+    # Written from abstracts.
+    "adaspec": ("#999933", "*"),
+    "dsde": ("#999933", "p"),
+    "echo": ("#999933", ">"),
+    "nightjar": ("#999933", "h"),
+    "smartspec": ("#999933", "<"),
+    "specdec-pp": ("#999933", "d"),
+    "tetris": ("#999933", "H"),
 }
 #: Of rules without a look of their own: a colour and, independently, a marker.
-_COLOURS = ("#8C6D31", "#882255", "#44AA99", "#56B4E9", "#999933", "#AA4499", "#117733")
+_COLOURS = ("#AA4499", "#AA3377", "#6A51A3", "#7F3C8D", "#B15928", "#4D4D9F", "#A6761D")
 _MARKERS = ("*", "p", "h", "<", ">", "d", "H", "8")
 _BY_K = (1.0, 0.93, 0.86, 0.78, 0.7, 0.62, 0.55, 0.48)  # lightness factor of k = 0..7: longer is darker
 _BY_OTHERS = (0.6, 0.75, 1.3, 1.5)
