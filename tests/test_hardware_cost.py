@@ -315,3 +315,10 @@ def test_many_steps_cost_what_each_of_them_does(seed):
         for b, r, p in zip(batch.tolist(), running.tolist(), prompts.tolist(), strict=True)
     ]
     np.testing.assert_allclose(cost.steps_s(batch, running, prompts, draft_s), each, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(16, 9.0), (17, 100.0), (32, 100.0), (33, 90.0), (64, 90.0), (65, 90.0)]
+)
+def test_eager_tail_as_stairs(tokens, expected):
+    assert ms(small_profile(eager__lookup="ceil"), tokens) == expected

@@ -99,7 +99,8 @@ class _Eager:
         if tail.tokens is None or tail.ms is None or tail.beyond is None:
             return kernels_X + cast(float, tail.overhead_ms)
         values = list(accumulate(tail.ms, max, initial=self.limit_ms))[1:] if self.monotone else tail.ms
-        cost_X = Table(tail.tokens, values, tail.beyond).read(tokens_X)
+        read_X = pad(tokens_X, tail.tokens) if tail.lookup == "ceil" else tokens_X
+        cost_X = Table(tail.tokens, values, tail.beyond).read(read_X)
         first = tail.tokens[0]
         if tail.below == "ramp" and self.limit < first:
             ramp_X = np.interp(tokens_X, [self.limit, first], [self.limit_ms, values[0]])

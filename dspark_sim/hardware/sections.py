@@ -92,6 +92,8 @@ class Capture(Section):
 class EagerTail(Section):
     """A step past the capture limit: its own measured table, or the verify table plus launch overhead.
 
+    lookup: between measured sizes, a line (``linear``), or what the next of them costs (``ceil``, stairs:
+        eager kernels are tuned for few sizes and run what is tuned).
     below: what holds between the limit and the first measured size: its value (``hold``, a cliff), or
         a line from the last captured size (``ramp``, what vLLM's planner believes).
     overhead_ms: instead of a table: added to the verify table, read linearly at the unpadded tokens.
@@ -100,6 +102,7 @@ class EagerTail(Section):
     tokens: Sizes | None = None
     ms: tuple[Ms, ...] | None = None
     beyond: Beyond | None = None
+    lookup: Literal["linear", "ceil"] = "linear"
     below: Literal["hold", "ramp"] = "hold"
     overhead_ms: Ms | None = None
 
