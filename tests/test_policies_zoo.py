@@ -262,12 +262,13 @@ def test_draft_length_drafts_what_it_will_verify_and_nothing_where_that_is_dear(
     short = decide("draft-length", costly)
     assert (short.verify_len_R.tolist(), short.draft_R.tolist()) == ([1, 1], [1, 1])
     dearer = cheap._replace(draft_s=lambda n, k: 9.0 * k, step_s_M=steps + 27.0)
-    state, drafted = None, []
-    for _ in range(13):
-        decision = decide("draft-length:probe=5", dearer, state)
-        state = decision.state
-        drafted.append(int(decision.draft_R[0]))
-    assert drafted == [0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 3, 0], "tried again after five steps of nothing"
+    for spec, tried in (("draft-length:probe=5", 1), ("draft-length:probe=5,cut=false", 3)):
+        state, drafted = None, []
+        for _ in range(13):
+            decision = decide(spec, dearer, state)
+            state = decision.state
+            drafted.append(int(decision.draft_R[0]))
+        assert drafted == [*[0] * 5, tried, *[0] * 5, tried, 0], "tried again after five steps of nothing"
 
 
 def test_draft_length_expects_of_the_undrafted_what_their_position_did():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -34,23 +35,27 @@ def draft_length(
     *,
     keep: Annotated[float, Gt(0), Lt(1)] = 0.99,
     probe: Annotated[int, Ge(1)] = 64,
+    cut: bool = True,
 ) -> Decision:
     """(k, m) of largest (R + sum of the m largest lagged survivals within k positions) / step_s(k, m), where
-    the step drafts k tokens of every request; k = 0 drafts nothing, and is tried again, with a whole
-    block, after ``probe`` steps. Then the m largest current survivals within k.
+    the step drafts k tokens of every request; k = 0 drafts nothing, and after ``probe`` such steps the best
+    k >= 1 is tried again. Then the m largest current survivals within k. ``cut`` False: whole blocks or
+    nothing.
 
     Positions that were not drafted ``lag`` steps ago, and new requests, are expected to be accepted as
     their position was lately (fading by ``keep`` a step). Simplified: a shorter block costs what the
-    profile says a smaller pass costs, and a drafter that was left out pays nothing to catch up with the
-    text. Lossless under lag: k and m are decided before this step's tokens are drawn, and the rest is as
-    in ``dspark-async``.
+    profile says a smaller pass costs, accepts what the first positions of a whole one do
+    (docs/beat-the-paper.md measures that), and a drafter that was left out pays nothing to catch up with
+    the text. Lossless under lag: k and m are decided before this step's tokens are drawn, and the rest is
+    as in ``dspark-async``.
     """
     start = Memory(Positions.none(view.gamma), (view.gamma,) * max(view.lag, 1), 0)
     memory = state or start
     counts = memory.counts.after(view.past, keep)
     seen = memory.drafted[0] if view.lag else view.gamma
     expected_RG = _expected(view.lagged_RG, seen, counts.conditional_G(prior=0.6), whole=not view.lag)
-    length, budget = _best(view, expected_RG, probing=memory.idle >= probe)
+    lengths = range(1, view.gamma + 1) if cut else (view.gamma,)
+    length, budget = _best(view, expected_RG, lengths, probing=memory.idle >= probe)
     running = view.num_running
     verify_len_R = (
         top_k(view.survival_RG[:, :length], budget) if length else np.zeros(running, dtype=np.int64)
@@ -60,12 +65,14 @@ def draft_length(
     return Decision(verify_len_R, Memory(counts, drafted, idle), np.full(running, length, dtype=np.int64))
 
 
-def _best(view: BatchView, expected_RG: FloatArray, probing: bool) -> tuple[int, int]:
+def _best(
+    view: BatchView, expected_RG: FloatArray, lengths: Iterable[int], *, probing: bool
+) -> tuple[int, int]:
     """Return (draft tokens of every request, verified tokens of the batch) of most expected tokens / step."""
     running, gamma = view.num_running, view.gamma
     rest_s_M = view.step_s_M - view.draft_s(running, gamma)
     best, length, budget = 0.0 if probing else running / rest_s_M[0], 0, 0
-    for k in [gamma] if probing else range(1, gamma + 1):
+    for k in lengths:
         tokens_M = expected_tokens_M(expected_RG[:, :k])
         theta_M = tokens_M / (rest_s_M[: len(tokens_M)] + view.draft_s(running, k))
         m = int(theta_M.argmax())

@@ -1,0 +1,137 @@
+"""The cells of docs/beat-the-paper.md: a rule against `dspark-async` on the same requests.
+
+    python tools/beat_the_paper.py --policy draft-length --half report --out cells.json
+
+Traces x profiles x loads of one half of the split; a replicate is a disjoint share of the prompts with a
+seed of its own. Prints the mean gain with Student's interval over replicates, and the worst cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dspark_sim.engine.simulator import simulate
+from dspark_sim.files import write_text
+from dspark_sim.hardware.profile import load_profile
+from dspark_sim.policies.registry import parse_policy
+from dspark_sim.results.metrics import tok_per_s
+from dspark_sim.workload.trace_io import read_trace
+from dspark_sim.workload.traces import Trace
+
+BASELINE = "dspark-async"
+LOADS = (16, 32, 64, 128, 256)
+REPLICATES = 8
+TRACES = {
+    "tune": ("chat", "math", "qwen3-4b-chat.synth"),
+    "report": ("chat", "math", "code", "qwen3-4b-chat.synth"),
+}
+PROFILES = {
+    "tune": (
+        *("gb10x2-inkling", "trtllm-additive", "h100-llama-3.1-8b", "h100-qwen3-4b", "h100-qwen3-8b"),
+        "h200-qwen3-14b",
+    ),
+    "report": (
+        *("b300-tp4-dsv4-flash", "cpu-2core-smollm2", "h100-llama-3.1-70b", "h100-qwen3-14b"),
+        *("h200-qwen3-4b", "h200-qwen3-8b"),
+    ),
+}
+#: Student's t, 97.5%, by degrees of freedom.
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
+
+
+def share(trace: Trace, half: str, replicate: int) -> Trace:
+    """Return the prompts of one replicate: even shares tune, odd ones report."""
+    return trace.share_of_prompts(2 * replicate + (half == "report"), 2 * REPLICATES)
+
+
+def cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield each cell with the throughputs of every policy, one a replicate."""
+    specs = [parse_policy(spec).label for spec in (BASELINE, *args.policy)]
+    for name in args.traces or TRACES[args.half]:
+        trace = read_trace(f"{name}.parquet")
+        parts = [share(trace, args.half, n) for n in range(args.replicates)]
+        for profile in args.profiles or PROFILES[args.half]:
+            hw = load_profile(profile)
+            for load in args.loads:
+                speeds = {
+                    spec: [
+                        tok_per_s(
+                            simulate(
+                                part, hw, parse_policy(spec), concurrency=load, seed=n,
+                                output_tokens=args.tokens_per_user * load,
+                            )
+                        )
+                        for n, part in enumerate(parts)
+                    ]
+                    for spec in specs
+                }  # fmt: skip
+                yield {"trace": name, "profile": profile, "load": load, "tok_per_s": speeds}
+
+
+def gain_NC(found: list[dict[str, Any]], spec: str) -> np.ndarray:
+    """Return the relative gain by replicate and cell."""
+    return np.array([
+        np.array(cell["tok_per_s"][spec]) / np.array(cell["tok_per_s"][parse_policy(BASELINE).label]) - 1.0
+        for cell in found
+    ]).T  # fmt: skip
+
+
+def interval(values_N: np.ndarray) -> tuple[float, float]:
+    """Return mean and half-width of Student's 95% interval."""
+    count = len(values_N)
+    wide = _T[count - 1] * values_N.std(ddof=1) / np.sqrt(count) if count > 1 else float("nan")
+    return float(values_N.mean()), float(wide)
+
+
+def summary(found: list[dict[str, Any]], spec: str) -> str:
+    """Return the mean gain, gains by profile, trace and load, and the worst cells, as text."""
+    gains = gain_NC(found, spec)
+    mean, wide = interval(gains.mean(axis=1))
+    lines = [f"{spec}: {len(found)} cells, mean gain {mean:+.2%} +- {wide:.2%}"]
+    for key in ("profile", "trace", "load"):
+        for value in dict.fromkeys(cell[key] for cell in found):
+            chosen = [cell[key] == value for cell in found]
+            m, w = interval(gains[:, chosen].mean(axis=1))
+            lines.append(f"  {key} {value}: {m:+.2%} +- {w:.2%}")
+    order = np.argsort(gains.mean(axis=0))
+    lines.append("  worst cells:")
+    for at in order[:8]:
+        cell = found[at]
+        m, w = interval(gains[:, at])
+        lines.append(f"    {cell['trace']} x {cell['profile']} x {cell['load']}: {m:+.2%} +- {w:.2%}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the cells, print what they say, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--policy", action="append", required=True)
+    parser.add_argument("--half", choices=["tune", "report"], required=True)
+    parser.add_argument("--replicates", type=int, default=REPLICATES)
+    parser.add_argument("--tokens-per-user", type=int, default=200)
+    parser.add_argument("--loads", type=int, nargs="+", default=list(LOADS))
+    parser.add_argument("--traces", nargs="+")
+    parser.add_argument("--profiles", nargs="+")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found, start = [], time.perf_counter()
+    for cell in cells(args):
+        found.append(cell)
+        print(f"\r{len(found)} cells, {time.perf_counter() - start:.0f} s", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    for spec in args.policy:
+        print(summary(found, parse_policy(spec).label))
+    if args.out:
+        write_text(args.out, json.dumps({"half": args.half, "cells": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
