@@ -8,7 +8,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from dspark_sim.hardware.profile import HardwareProfile, Source
+from dspark_sim.hardware.sections import Source
+from dspark_sim.hardware.structure import HardwareProfile
 
 #: Keys and list indices from the top of the file to a value.
 Location = tuple[int | str, ...]

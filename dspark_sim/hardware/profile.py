@@ -1,21 +1,18 @@
-"""A hardware profile: what one engine step costs on one machine with one model, as measured tables.
+"""The door to hardware profiles: read one by name, and the records that it is made of.
 
-The file is YAML (``format: dspark-sim/profile/1``; every key in docs/hardware.md). Keys carry their
-unit, so numbers stay here as the file has them (ms, tokens, requests); :mod:`dspark_sim.hardware.cost`
-converts to seconds once. Nothing is smoothed and no table need be monotone.
+The file is YAML (``format: dspark-sim/profile/1``; every key in docs/hardware.md); its records stand in
+:mod:`dspark_sim.hardware.structure` and :mod:`dspark_sim.hardware.sections`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import AfterValidator
-
-from dspark_sim.hardware.fields import FORMAT, Beyond, Count, Lookup, Section, Text, optional_table, table
+from dspark_sim.files import find
+from dspark_sim.hardware.fields import FORMAT, Beyond, Lookup
+from dspark_sim.hardware.reading import parse_profile, read_yaml
 from dspark_sim.hardware.sections import (
     Additive,
     Attention,
@@ -30,11 +27,8 @@ from dspark_sim.hardware.sections import (
     SerialDraft,
     Source,
     VerifyTable,
-    attention_shape,
-    few_of_all,
-    one_eager_form,
-    one_kv_form,
 )
+from dspark_sim.hardware.structure import HardwareProfile
 
 __all__ = [
     "FORMAT",
@@ -58,40 +52,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareProfile(Section):
-    """One machine with one model. Times in ms, sizes in tokens or requests, as in the file.
-
-    max_num_seqs: most running requests the engine admits; None is unlimited.
-    sources: how every number was got, by dotted path of the section or key.
-    versions: of the libraries that a measurement ran on, by name.
-    """
-
-    format: Literal["dspark-sim/profile/1"]
-    name: Text
-    description: Text
-    device: Text
-    model: Text
-    num_gpus: Count
-    sources: dict[str, Source]
-    verify: Annotated[VerifyTable, table("tokens", "ms")]
-    host: Host
-    max_num_seqs: Count | None = None
-    capture: Capture | None = None
-    eager: Annotated[EagerTail, AfterValidator(one_eager_form)] | None = None
-    attention: Annotated[Attention, AfterValidator(attention_shape)] | None = None
-    draft: Drafters = field(default_factory=Drafters)
-    experts: Annotated[Experts, AfterValidator(few_of_all)] | None = None
-    prefill: Annotated[Prefill, optional_table("tokens", "ms")] | None = None
-    kv: Annotated[KvMemory, AfterValidator(one_kv_form)] | None = None
-    versions: dict[str, Text] = field(default_factory=dict)
-
-    @property
-    def capture_limit(self) -> int | None:
-        """Largest size that may be captured [tokens]; None if the profile knows no graphs."""
-        return None if self.capture is None else self.capture.limit
-
-
 def load_profile(name: str | os.PathLike[str], overrides: Mapping[str, str] | None = None) -> HardwareProfile:
     """Read a profile by path or shipped bare name (``h800.yaml``), with ``--set`` overrides applied.
 
@@ -104,8 +64,5 @@ def load_profile(name: str | os.PathLike[str], overrides: Mapping[str, str] | No
         InputError: no such file.
         ProfileError: the content, or an override, breaks the format; ``problems`` holds every fault.
     """
-    from dspark_sim.files import find
-    from dspark_sim.hardware.reading import parse_profile, read_yaml
-
     path = Path(find(name, "hw_profiles", ".yaml"))
     return parse_profile(read_yaml(path), str(name), overrides or {})

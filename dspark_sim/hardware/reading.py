@@ -12,8 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from dspark_sim.errors import DataError, did_you_mean
 from dspark_sim.hardware.faults import faults_of, show
+from dspark_sim.hardware.fields import FORMAT
 from dspark_sim.hardware.form import is_known, known_paths
-from dspark_sim.hardware.profile import FORMAT, HardwareProfile
+from dspark_sim.hardware.structure import HardwareProfile
 
 #: Sections that need a source where they are present.
 OPTIONAL = ("capture", "eager", "attention", "experts", "prefill", "kv")
