@@ -18,7 +18,14 @@ from dspark_sim.model.prompts import TokenPrompt, interleave, read_prompts  # no
 from dspark_sim.model.tiny import tiny_pair  # noqa: E402
 from dspark_sim.model.train import train  # noqa: E402
 from dspark_sim.model.trainer import TrainConfig, checkpoints, init_from_target  # noqa: E402
-from dspark_sim.model.trainset import TrainSet, choose_draft_vocab, is_held_out  # noqa: E402
+from dspark_sim.model.trainset import (  # noqa: E402
+    TrainSet,
+    all_anchors,
+    choose_draft_vocab,
+    is_held_out,
+    make_blocks,
+    run_blocks,
+)
 
 PROMPTS = [
     TokenPrompt(f"p{n}", ("math", "chat")[n % 2], tuple((n * k) % 13 for k in range(2, 5 + n % 4)))
@@ -167,8 +174,9 @@ def test_held_out_prompts_are_never_trained_on(corpus: Path) -> None:
 
 
 def test_draft_vocabulary_takes_the_frequent(corpus: Path) -> None:
-    counts = np.bincount(np.concatenate([t.ids[t.prompt_len :] for t in texts(corpus)]), minlength=13)
-    chosen = choose_draft_vocab(corpus, 6, always=(5,))
+    seen = [t.ids[t.prompt_len :] for t in texts(corpus) if not is_held_out(t.prompt_id, 30)]
+    counts = np.bincount(np.concatenate(seen), minlength=13)
+    chosen = choose_draft_vocab(corpus, 6, always=(5,), held_out_percent=30)
     assert 5 in chosen
     assert int(counts.argmax()) in chosen
     assert list(chosen) == sorted(chosen)
@@ -184,6 +192,23 @@ def learner(pair):
 
 CONFIG = TrainConfig(total_anchors=400, anchors_per_text=6, lr=3e-3, held_out_percent=20, validate_every=200,
                      checkpoint_s=1e9, bf16=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_texts_packed_together_do_not_see_each_other(pair, corpus: Path, serial: bool) -> None:
+    """Blocks of three texts in one pack equal those of each text alone; so do labels and targets."""
+    target, drafter = pair
+    if serial:
+        drafter = tiny_pair(8, head="none", serial=True, gamma=3)[1]
+        drafter.bind_target(target.embed, target.lm_head)
+    found = [t for t in TrainSet(corpus, 20).validation(9) if t.response_len > 4][:3]
+    chosen = [(text, all_anchors(text)) for text in found]
+    packed, alone = make_blocks(drafter, chosen), [make_blocks(drafter, [one]) for one in chosen]
+    hidden = run_blocks(drafter, packed)[packed.valid_KG]
+    each = torch.cat([run_blocks(drafter, blocks)[blocks.valid_KG] for blocks in alone])
+    torch.testing.assert_close(hidden, each, atol=1e-5, rtol=1e-5)
+    for name in ("valid_KG", "previous_KG", "labels_N", "target_Nd", "lse_N"):
+        assert torch.equal(getattr(packed, name), torch.cat([getattr(blocks, name) for blocks in alone]))
 
 
 def test_training_improves_the_drafter(pair, corpus: Path, tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspark_sim.errors import InputError
+from dspark_sim.model.confidence import ConfidenceHead
 from dspark_sim.model.drafter_config import DrafterConfig
-from dspark_sim.model.heads import ConfidenceHead, SequentialHead, make_head
+from dspark_sim.model.heads import SequentialHead, make_head
 from dspark_sim.model.layers import (
     DecoderLayer,
     KVCache,
@@ -43,6 +44,11 @@ class SequenceContext:
     values: tuple[Tensor, ...]
 
 
+def unseen(slots_T: Tensor, anchors_K: Tensor, starts_K: Tensor) -> Tensor:
+    """Context that a block may not see, [K, 1, T]: from its anchor on, and before its text."""
+    return ((slots_T >= anchors_K[:, None]) | (slots_T < starts_K[:, None]))[:, None]
+
+
 class Drafter(nn.Module):
     """Drafts gamma tokens at once, and says how sure it is of each.
 
@@ -67,7 +73,9 @@ class Drafter(nn.Module):
         self.head = make_head(config.head, config.previous_size, draft_size, config.markov_rank, d)
         self.mask = nn.Parameter(torch.zeros(d)) if config.learned_mask else None
         rank = config.markov_rank if config.confidence_with_markov else 0
-        self.confidence = ConfidenceHead(d, rank) if config.confidence else None
+        self.confidence = (
+            ConfidenceHead(d, rank, config.confidence_statistics) if config.confidence else None
+        )
         self.register_buffer("embed", torch.empty(0, d), persistent=False)
         self.register_buffer("lm_head", torch.empty(0, d), persistent=False)
         ids = (
@@ -219,23 +227,28 @@ class Drafter(nn.Module):
         return hidden
 
     def block_hidden_at(
-        self, anchors_K: Tensor, ids_T: Tensor, context: SequenceContext, first_position: int = 0
+        self,
+        anchors_K: Tensor,
+        ids_T: Tensor,
+        context: SequenceContext,
+        starts_K: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states [K, G, d] of blocks at many anchors of one text, teacher-forced.
+        """Hidden states [K, G, d] of blocks at many anchors of a text, teacher-forced.
 
         Equals ``block_hidden`` at each anchor up to rounding; differentiable.
 
         Args:
             anchors_K: indices into ``ids_T`` of the anchor tokens.
-            ids_T: the text's token ids.
-            context: ``sequence_context`` of the text (at least up to the last anchor).
-            first_position: absolute position of ``ids_T[0]``.
+            ids_T: the text's token ids, or those of several texts one after the other.
+            context: ``sequence_context`` of ``ids_T`` (at least up to the last anchor).
+            starts_K: where the text of each anchor starts in ``ids_T``; None: at 0.
         """
         gamma, shape = self.config.gamma, self.config.block
         slots = torch.arange(context.keys[0].shape[0], device=anchors_K.device)
-        hidden_K1T = (slots >= anchors_K[:, None])[:, None]
+        starts = torch.zeros_like(anchors_K) if starts_K is None else starts_K
+        hidden_K1T = unseen(slots, anchors_K, starts)
         rope = rope_tables(
-            first_position + anchors_K[:, None] + torch.arange(gamma, device=anchors_K.device), shape
+            (anchors_K - starts)[:, None] + torch.arange(gamma, device=anchors_K.device), shape
         )
         x = self.block_inputs(ids_T[anchors_K])
         for index in range(self.config.num_layers):
@@ -274,17 +287,28 @@ class Drafter(nn.Module):
         bias: Tensor = self.head.w2(latent)
         return logits + bias.float()
 
-    def confidence_logits(self, hidden: Tensor, previous_ids: Tensor) -> Tensor:
-        """Confidence logits [...] from h_j [..., d] and the tokens before [...] (full-vocabulary ids).
-
-        Raises:
-            InputError: this drafter has no confidence head.
-        """
+    def confidence_features(
+        self, hidden: Tensor, previous_ids: Tensor, draft_logits: Tensor | None = None
+    ) -> Tensor:
+        """What the confidence head reads [..., width]; arguments and errors as of ``confidence_logits``."""
         if self.confidence is None:
             raise InputError("drafter: it has no confidence head")
-        features = hidden
+        markov = None
         if self.config.confidence_with_markov and isinstance(self.head, SequentialHead):
-            features = torch.cat((hidden, self.head.w1(self.previous_index(previous_ids))), -1)
+            markov = self.head.w1(self.previous_index(previous_ids))
+        return self.confidence.features(hidden, markov, draft_logits)
+
+    def confidence_logits(
+        self, hidden: Tensor, previous_ids: Tensor, draft_logits: Tensor | None = None
+    ) -> Tensor:
+        """Confidence logits [...] from h_j [..., d], the tokens before [...] (full-vocabulary ids) and,
+        for a head with statistics, the corrected draft logits [..., Vd].
+
+        Raises:
+            InputError: this drafter has no confidence head, or ``draft_logits`` are missing.
+        """
+        features = self.confidence_features(hidden, previous_ids, draft_logits)
+        assert self.confidence is not None
         logits: Tensor = self.confidence(features)
         return logits.float()
 

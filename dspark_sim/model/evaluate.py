@@ -60,7 +60,7 @@ class DraftQuality:
 @torch.no_grad()
 def text_quality(drafter: Drafter, text: Text, temperature: float) -> DraftQuality:
     """Replay one text (with features whose log-normalisers are at ``temperature``)."""
-    blocks = make_blocks(drafter, text, all_anchors(text))
+    blocks = make_blocks(drafter, [(text, all_anchors(text))])
     hidden_KGd = run_blocks(drafter, blocks)
     log_q_N = _log_q(drafter, hidden_KGd, blocks, temperature)
     label_rows = drafter.lm_head[blocks.labels_N.clamp_min(0)]

@@ -54,12 +54,17 @@ def log_normalizer(hidden: Tensor, lm_head_Vd: Tensor, temperature: float) -> Te
     return (F.linear(hidden, lm_head_Vd).float() / temperature).logsumexp(-1)
 
 
+#: Elements of a chunk of rows: its probabilities stay in a core's cache while they are worked on.
+_CHUNK = 2**18
+
+
 class _FusedCeL1(torch.autograd.Function):
     """sum_n a_n CE_n + b_n L1_n, its gradients computed in the forward pass.
 
     Keeps no [N, V] tensor for the backward pass: with 8,192 or more columns those dominate memory
     traffic. Out-of-vocabulary target mass is part of L1 (q is zero there), and a label outside the
-    draft vocabulary has no CE term.
+    draft vocabulary has no CE term. L1 is 2 (1 - sum min(q, p)), as both sum to one over the full
+    vocabulary. With ``fast`` the products take bfloat16 factors; what follows them is float32.
     """
 
     @staticmethod
@@ -77,30 +82,34 @@ class _FusedCeL1(torch.autograd.Function):
         temperature: float,
         fast: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits = hidden_Nd @ lm_head_Vd.t()
+        d, dtype = hidden_Nd.shape[1], torch.bfloat16 if fast else hidden_Nd.dtype
+        # Two columns take the target's log-normaliser off inside the products, so that likely tokens
+        # stand near zero, where bfloat16 is fine: the first in bfloat16, the second what that leaves.
+        high_N = lse_N.to(dtype)
+        shift_N2 = -torch.stack((high_N, (lse_N - high_N).to(dtype)), 1)
+        target = torch.cat(((target_Nd / temperature).to(dtype), shift_N2), 1)
+        factors = [(hidden_Nd / temperature).to(dtype), shift_N2]
+        matrices = [lm_head_Vd.to(dtype), lm_head_Vd.new_ones(len(lm_head_Vd), 2, dtype=dtype)]
         if latent_Nr is not None and w2_Vr is not None:
-            logits.addmm_(latent_Nr, w2_Vr.t())
-        log_q = logits.div_(temperature).log_softmax(-1)
-        p = (target_Nd @ lm_head_Vd.t()).div_(temperature).sub_(lse_N[:, None]).exp_()
-        known = labels_N != IGNORE
-        label = labels_N.clamp_min(0)[:, None]
-        ce_N = -log_q.gather(1, label)[:, 0] * known
-        q = log_q.exp_()
-        sign = torch.sign(q - p)
-        accept_N = torch.minimum(q, p).sum(-1)
-        outside_N = 1 - p.sum(-1)
-        l1_N = (q * sign).sum(-1) - (p * sign).sum(-1) + outside_N
-        # dL1/dlogits = q (s - <q, s>), dCE/dlogits = q - onehot
-        pull = (q * sign).sum(-1, keepdim=True)
-        ce_scale = (ce_weight_N * known)[:, None]
-        grad = q * (sign.sub_(pull).mul_(l1_weight_N[:, None]).add_(ce_scale))
-        grad.scatter_add_(1, label, -ce_scale)
-        grad.div_(temperature)
-        product = _bf16_matmul if fast else torch.matmul
-        saved = [product(grad, lm_head_Vd)]
-        if latent_Nr is not None and w2_Vr is not None:
-            saved += [product(grad, w2_Vr), product(grad.t(), latent_Nr)]
+            factors.append((latent_Nr / temperature).to(dtype))
+            matrices.append(w2_Vr.to(dtype))
+        factor, matrix = torch.cat(factors, 1), torch.cat(matrices, 1)
+        logits_NV = factor @ matrix.t()
+        log_p_NV = target @ matrix[:, : d + 2].t()
+        rows = len(logits_NV) if logits_NV.is_cuda else max(1, _CHUNK // logits_NV.shape[1])
+        of_rows = zip(
+            *(torch.split(x, rows) for x in (logits_NV, log_p_NV, labels_N, ce_weight_N, l1_weight_N)),
+            strict=True,
+        )
+        done = [_replace_by_gradient(*x) for x in of_rows]
+        ce_N, accept_N = (torch.cat(parts) for parts in zip(*done, strict=True))
+        pulled = (logits_NV @ matrix).to(hidden_Nd.dtype).div_(temperature)
+        saved = [pulled[:, :d]]
+        if latent_Nr is not None:
+            latent = factor[:, d + 2 :]
+            saved += [pulled[:, d + 2 :], (logits_NV.t() @ latent).to(hidden_Nd.dtype)]
         ctx.save_for_backward(*saved)
+        l1_N = 2 - 2 * accept_N
         loss = (ce_weight_N * ce_N).sum() + (l1_weight_N * l1_N).sum()
         ctx.mark_non_differentiable(ce_N, l1_N, accept_N)
         return loss, torch.stack((ce_N, l1_N)), accept_N
@@ -112,9 +121,26 @@ class _FusedCeL1(torch.autograd.Function):
         return hidden, latent, w2, None, None, None, None, None, None, None, None
 
 
-def _bf16_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """A @ b with bfloat16 factors, float32 result."""
-    return (a.bfloat16() @ b.bfloat16()).float()
+def _replace_by_gradient(
+    logits_NV: Tensor, log_p_NV: Tensor, labels_N: Tensor, ce_weight_N: Tensor, l1_weight_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Put the gradient of the weighted losses in place of the (tempered) logits; return CE and 1 - TV."""
+    known = labels_N != IGNORE
+    label = labels_N.clamp_min(0)[:, None]
+    of_label = logits_NV.gather(1, label)[:, 0] - logits_NV.amax(-1)
+    q = logits_NV.softmax(-1, dtype=ce_weight_N.dtype)
+    p = log_p_NV.to(q.dtype).exp()
+    # The largest logit's own probability is one over the sum of the exponentials.
+    ce_N = -(of_label + q.amax(-1).log()) * known
+    accept_N = torch.minimum(q, p).sum(-1)
+    above = q * (q > p)
+    # dL1/dlogits = q (s - <q, s>) with s = sign(q - p), dCE/dlogits = q - onehot.
+    pull = 2 * above.sum(-1) - 1
+    ce_scale = ce_weight_N * known
+    q.mul_((ce_scale - l1_weight_N * (1 + pull))[:, None]).addcmul_(above, 2 * l1_weight_N[:, None])
+    q.scatter_add_(1, label, -ce_scale[:, None])
+    logits_NV.copy_(q)
+    return ce_N, accept_N
 
 
 def draft_losses(
@@ -146,7 +172,7 @@ def draft_losses(
         confidence_N: confidence logits, or None.
         temperature: both softmaxes are taken at it.
         loss: weights of the parts.
-        fast: gradient products in bfloat16; losses themselves stay in float32.
+        fast: products with the LM head in bfloat16; softmaxes, sums and weights stay in float32.
     """
     loss = loss or LossWeights()
     share_N = weights_N / (weights_N.sum() + 1e-6)

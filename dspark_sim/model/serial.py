@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspark_sim.errors import InputError
-from dspark_sim.model.drafter import Drafter, SequenceContext
+from dspark_sim.model.drafter import Drafter, SequenceContext, unseen
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.layers import KVCache, RMSNorm, as_rows, attend, attend_shared, rope_tables
 
@@ -108,10 +108,10 @@ class SerialDrafter(Drafter):
         return self.norm(x), self.feedback_norm(x)
 
     def block_hidden_at(
-        self, anchors_K: Tensor, ids_T: Tensor, context: SequenceContext, first_position: int = 0
+        self, anchors_K: Tensor, ids_T: Tensor, context: SequenceContext, starts_K: Tensor | None = None
     ) -> Tensor:
         """Hidden states [K, G, d] of blocks fed with the text's own tokens (teacher forcing)."""
-        passes = SharedPasses(self, anchors_K, context, first_position)
+        passes = SharedPasses(self, anchors_K, context, starts_K)
         last = len(ids_T) - 1
         hidden = [passes.run(j, ids_T[(anchors_K + j).clamp_max(last)]) for j in range(self.config.gamma)]
         return torch.stack(hidden, 1)
@@ -124,39 +124,49 @@ class SerialDrafter(Drafter):
 
 
 class SharedPasses:
-    """Passes at many anchors of one text (training, recording); copies of a block share its context."""
+    """Passes at many anchors of a text (training, recording); copies of a block share its context."""
 
     def __init__(
-        self, drafter: SerialDrafter, anchors_K: Tensor, context: SequenceContext, first_position: int = 0
+        self,
+        drafter: SerialDrafter,
+        anchors_K: Tensor,
+        context: SequenceContext,
+        starts_K: Tensor | None = None,
     ) -> None:
+        """Arguments as those of ``Drafter.block_hidden_at``."""
         assert isinstance(context, FeatureContext)
+        starts = torch.zeros_like(anchors_K) if starts_K is None else starts_K
         self.drafter = drafter
         self.context = (context.keys[0], context.values[0])
-        self.anchors_B = anchors_K
-        self.first_position = first_position
+        slots = torch.arange(len(context.keys[0]), device=anchors_K.device)
+        self.hidden_B1T = unseen(slots, anchors_K, starts)
+        self.position_B = anchors_K - starts
         # An anchor at the very start of a text has no token before it.
         before = context.features[(anchors_K - 1).clamp_min(0)]
-        self.feature_Bd = before * (anchors_K > 0)[:, None]
+        self.feature_Bd = before * (self.position_B > 0)[:, None]
         self.own: tuple[Tensor, Tensor] | None = None
 
     def run(self, j: int, token_ids_B: Tensor) -> Tensor:
         """Hidden states [B, d] of pass ``j``, in order; B may grow to a multiple (copies) after j = 0."""
-        copies = len(token_ids_B) // len(self.anchors_B)
+        copies = len(token_ids_B) // len(self.position_B)
         if copies > 1:
-            self.anchors_B, self.feature_Bd = self.anchors_B.repeat(copies), self.feature_Bd.repeat(copies, 1)
+            self.position_B, self.feature_Bd = (
+                self.position_B.repeat(copies),
+                self.feature_Bd.repeat(copies, 1),
+            )
+            self.hidden_B1T = self.hidden_B1T.repeat(copies, 1, 1)
             if self.own is not None:
                 k, v = self.own
                 self.own = (k.repeat(copies, 1, 1, 1), v.repeat(copies, 1, 1, 1))
-        positions = self.first_position + self.anchors_B + j
-        hidden, self.feature_Bd = self.drafter.one_pass(self.feature_Bd, token_ids_B, positions, self._look)
+        at = self.position_B + j
+        hidden, self.feature_Bd = self.drafter.one_pass(self.feature_Bd, token_ids_B, at, self._look)
         return hidden
 
     def _look(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.own is not None:
             k, v = torch.cat((self.own[0], k), 1), torch.cat((self.own[1], v), 1)
         self.own = (k, v)
-        slots = torch.arange(len(self.context[0]), device=self.anchors_B.device)
-        return attend_shared(q, self.context, self.own, (slots >= self.anchors_B[:, None])[:, None])
+        return attend_shared(q, self.context, self.own, self.hidden_B1T)
 
 
 class CachedPasses:

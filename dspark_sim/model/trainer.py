@@ -117,40 +117,25 @@ def step_losses(
     bf16: bool = False,
 ) -> Losses:
     """All losses of one batch of (text, anchors)."""
-    gamma = drafter.config.gamma
-    weights_G = position_weights(gamma, loss.decay, drafter.device)
-    parts: dict[str, list[Tensor]] = {}
-
-    def put(**tensors: Tensor) -> None:
-        for name, tensor in tensors.items():
-            parts.setdefault(name, []).append(tensor)
-
-    for text, anchors in batch:
-        blocks = make_blocks(drafter, text, anchors)
-        with torch.autocast(drafter.device.type, torch.bfloat16, enabled=bf16):
-            hidden_KGd = run_blocks(drafter, blocks)
-        hidden_KGd, valid = hidden_KGd.float(), blocks.valid_KG
-        put(
-            hidden_Nd=hidden_KGd[valid],
-            target_Nd=blocks.target_Nd,
-            lse_N=blocks.lse_N,
-            labels_N=blocks.labels_N,
-            weights_N=weights_G.expand(len(anchors), -1)[valid],
-        )
-        latent = drafter.head.block_latent(drafter.previous_index(blocks.previous_KG), hidden_KGd)
-        if latent is not None:
-            put(latent_Nr=latent[valid])
-        if drafter.confidence is not None:
-            put(confidence_N=drafter.confidence_logits(hidden_KGd, blocks.previous_KG)[valid])
-    joined = {name: torch.cat(tensors) for name, tensors in parts.items()}
-    w2 = drafter.head.w2.weight if isinstance(drafter.head, SequentialHead) else None
-    latent_Nr, confidence_N = joined.pop("latent_Nr", None), joined.pop("confidence_N", None)
+    blocks = make_blocks(drafter, batch)
+    with torch.autocast(drafter.device.type, torch.bfloat16, enabled=bf16):
+        hidden_KGd = run_blocks(drafter, blocks)
+    hidden_KGd, valid = hidden_KGd.float(), blocks.valid_KG
+    weights_G = position_weights(drafter.config.gamma, loss.decay, drafter.device)
+    latent = drafter.head.block_latent(drafter.previous_index(blocks.previous_KG), hidden_KGd)
+    confidence = None
+    if drafter.confidence is not None:
+        confidence = drafter.confidence_logits(hidden_KGd, blocks.previous_KG)[valid]
     return draft_losses(
-        **joined,
-        latent_Nr=latent_Nr,
-        confidence_N=confidence_N,
-        w2_Vr=w2,
+        hidden_Nd=hidden_KGd[valid],
+        latent_Nr=None if latent is None else latent[valid],
+        w2_Vr=drafter.head.w2.weight if isinstance(drafter.head, SequentialHead) else None,
         lm_head_Vd=drafter.lm_head,
+        target_Nd=blocks.target_Nd,
+        lse_N=blocks.lse_N,
+        labels_N=blocks.labels_N,
+        weights_N=weights_G.expand(len(valid), -1)[valid],
+        confidence_N=confidence,
         temperature=temperature,
         loss=loss,
         fast=bf16,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,7 @@ class TrainSet:
 
 
 def choose_draft_vocab(
-    folder: str | os.PathLike[str], size: int, always: tuple[int, ...] = ()
+    folder: str | os.PathLike[str], size: int, always: tuple[int, ...] = (), held_out_percent: int = 3
 ) -> tuple[int, ...]:
     """The ``size`` most frequent token ids of a corpus: responses first, prompts as a tie-breaker.
 
@@ -93,12 +94,15 @@ def choose_draft_vocab(
         folder: corpus folder.
         size: tokens wanted.
         always: ids that must be in (the end tokens).
+        held_out_percent: prompts left out of the count, those that validation keeps.
 
     Raises:
         InputError: the corpus has fewer distinct tokens than ``size``.
     """
     counts: Counter[int] = Counter()
     for text in texts(folder):
+        if is_held_out(text.prompt_id, held_out_percent):
+            continue
         counts.update({int(t): 1000 for t in always})
         for ids, weight in ((text.ids[text.prompt_len :], 10), (text.ids[: text.prompt_len], 1)):
             values, times = np.unique(ids, return_counts=True)
@@ -112,21 +116,24 @@ def choose_draft_vocab(
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """K anchors of one text, packed to the N draft positions that lie inside it.
+    """K anchors of some texts, packed to the N draft positions that lie inside them.
 
     Attributes:
-        text_T: token ids.
-        anchors_K: indices of the anchor tokens.
+        ids_T: token ids of the texts, one after the other, each as far as its last block reads it.
+        position_T: their positions in their own text.
+        anchors_K, starts_K: where in ``ids_T`` the anchor tokens are, and where their text starts.
         valid_KG: True where the predicted token exists.
         previous_KG: token before each position (the anchor at j = 0); padding holds any token.
         labels_N: predicted token as draft index, ``IGNORE`` where it cannot be drafted.
         target_Nd: the target's final hidden state that predicts it, float32.
         lse_N: its log-normaliser.
-        taps_Tmd: tapped states of the tokens before the last anchor.
+        taps_Tmd: tapped states of ``ids_T``.
     """
 
-    text_T: Tensor
+    ids_T: Tensor
+    position_T: Tensor
     anchors_K: Tensor
+    starts_K: Tensor
     valid_KG: Tensor
     previous_KG: Tensor
     labels_N: Tensor
@@ -149,31 +156,42 @@ def draw_anchors(text: Text, count: int, random: np.random.Generator) -> Tensor:
     return anchors[torch.from_numpy(np.sort(chosen))]
 
 
-def make_blocks(drafter: Drafter, text: Text, anchors_K: Tensor) -> Blocks:
-    """Gather what the losses need at ``anchors_K`` of ``text`` (which must have features)."""
+def make_blocks(drafter: Drafter, chosen: Sequence[tuple[Text, Tensor]]) -> Blocks:
+    """Gather what the losses need at the anchors of each text (which must have features)."""
+    parts = [_text_blocks(drafter.config.gamma, text, anchors) for text, anchors in chosen]
+    lengths = [len(part["ids_T"]) for part in parts]
+    for part, start in zip(parts, np.cumsum([0, *lengths[:-1]]).tolist(), strict=True):
+        part["anchors_K"] = part["anchors_K"] + start
+        part["starts_K"] = torch.full_like(part["anchors_K"], start)
+    joined = {name: torch.cat([part[name] for part in parts]).to(drafter.device) for name in parts[0]}
+    labels = drafter.to_draft(joined.pop("label_ids_N"))
+    return Blocks(**joined, labels_N=labels.masked_fill(labels == drafter.config.draft_vocab_size, IGNORE))
+
+
+def _text_blocks(gamma: int, text: Text, anchors_K: Tensor) -> dict[str, Tensor]:
+    """Fields of ``Blocks`` for one text; labels as token ids."""
     assert text.features is not None
-    device, gamma = drafter.device, drafter.config.gamma
-    ids_T = torch.from_numpy(text.ids.astype(np.int64))
+    features, ids = text.features, torch.from_numpy(text.ids.astype(np.int64))
     predicted_KG = anchors_K[:, None] + 1 + torch.arange(gamma)
-    valid_KG = predicted_KG < len(ids_T)
-    before_KG = (predicted_KG - 1).clamp_max(len(ids_T) - 1)
-    labels_N = drafter.to_draft(ids_T[predicted_KG[valid_KG]].to(device))
+    valid_KG = predicted_KG < len(ids)
+    before_KG = (predicted_KG - 1).clamp_max(len(ids) - 1)
     at_N = before_KG[valid_KG]
-    features = text.features
-    return Blocks(
-        text_T=ids_T.to(device),
-        anchors_K=anchors_K.to(device),
-        valid_KG=valid_KG.to(device),
-        previous_KG=ids_T[before_KG].to(device),
-        labels_N=labels_N.masked_fill(labels_N == drafter.config.draft_vocab_size, IGNORE),
-        target_Nd=features.hidden_Fd[at_N].to(device, torch.float32),
-        lse_N=features.lse_F[at_N].to(device),
-        taps_Tmd=features.taps_Fmd[: int(anchors_K.max())].to(device, torch.float32),
-    )
+    # The last token was never fed to the target; no block reads past its own last position.
+    fed = min(int(anchors_K.max()) + gamma, len(ids) - 1)
+    return {
+        "ids_T": ids[:fed],
+        "position_T": torch.arange(fed),
+        "anchors_K": anchors_K,
+        "valid_KG": valid_KG,
+        "previous_KG": ids[before_KG],
+        "label_ids_N": ids[predicted_KG[valid_KG]],
+        "target_Nd": features.hidden_Fd[at_N].float(),
+        "lse_N": features.lse_F[at_N],
+        "taps_Tmd": features.taps_Fmd[:fed].float(),
+    }
 
 
 def run_blocks(drafter: Drafter, blocks: Blocks) -> Tensor:
     """Block hidden states [K, G, d] of ``blocks``."""
-    positions = torch.arange(len(blocks.taps_Tmd), device=blocks.taps_Tmd.device)
-    context = drafter.sequence_context(blocks.taps_Tmd, positions)
-    return drafter.block_hidden_at(blocks.anchors_K, blocks.text_T, context)
+    context = drafter.sequence_context(blocks.taps_Tmd, blocks.position_T)
+    return drafter.block_hidden_at(blocks.anchors_K, blocks.ids_T, context, blocks.starts_K)
