@@ -4,6 +4,9 @@ A world gives each request a target p, a drafter q and confidences c_j, all func
 before. Every pair of blocks is enumerated; the rule decides on it; verification, residual and bonus
 are followed branch by branch; the rest of each text comes from the target. The joint law of the first
 three tokens of both requests must be the product of the two targets' laws, exactly.
+
+A coupled bonus tests the first unverified token of the block; the text then goes on as if that token
+had been verified, so its law is that of a block verified one token further.
 """
 
 from __future__ import annotations
@@ -67,11 +70,14 @@ def draw_request(rng: np.random.Generator) -> Request:
     return Request(p, q, {f: float(rng.choice(_CONFIDENCES)) for f in prefixes})
 
 
-def search(policy: Policy, *, worlds: int = 4, tries: int = 120, seed: int = 0) -> tuple[ExactLaw, int]:
+def search(
+    policy: Policy, *, coupled: bool = False, worlds: int = 4, tries: int = 120, seed: int = 0
+) -> tuple[ExactLaw, int]:
     """Return the law in the first world where it is not the target's, and how many laws were written out.
 
     Of ``tries`` random worlds the law is written out in the first ``worlds``, and in all those where the
-    rule decides differently on blocks that its decision does not tell apart.
+    rule decides differently on blocks that its decision does not tell apart. ``coupled``: the bonus is
+    drawn by testing the first token that is not verified.
 
     Raises:
         InputError: the rule verifies more tokens than a block of three has.
@@ -82,8 +88,8 @@ def search(policy: Policy, *, worlds: int = 4, tries: int = 120, seed: int = 0) 
     written: list[ExactLaw] = []
     for tried in range(tries):
         world = _draw_world(policy, rng)
-        if tried < worlds or _tells_apart(policy, *world):
-            written.append(output_law(policy, *world))
+        if tried < worlds or _tells_apart(policy, *world, coupled):
+            written.append(output_law(policy, *world, coupled=coupled))
             if written[-1].distance:
                 break
     return written[-1], len(written)
@@ -94,28 +100,31 @@ def _draw_world(policy: Policy, rng: np.random.Generator) -> tuple[list[Request]
     return requests, draw_view(policy, rng, Past.nothing(REQUESTS), GAMMA)
 
 
-def _tells_apart(policy: Policy, requests: list[Request], view: BatchView) -> bool:
-    """Whether two pairs of blocks that agree on the first one's verified prefixes are decided differently."""
+def _tells_apart(policy: Policy, requests: list[Request], view: BatchView, coupled: bool) -> bool:
+    """Whether two pairs of blocks that agree on the first one's tested prefixes are decided differently."""
     pairs = list(product(_BLOCKS, repeat=REQUESTS))
     decided = [_decide(policy, requests, pair, view) for pair in pairs]
     by_prefix: dict[tuple[Block, ...], set[tuple[int, ...]]] = {}
     for lengths in set(decided):
         by_prefix.clear()
         for pair, others in zip(pairs, decided, strict=True):
-            prefix = tuple(block[:length] for block, length in zip(pair, lengths, strict=True))
+            prefix = tuple(block[: length + coupled] for block, length in zip(pair, lengths, strict=True))
             by_prefix.setdefault(prefix, set()).add(others)
         if any(lengths in found and len(found) > 1 for found in by_prefix.values()):
             return True
     return False
 
 
-def output_law(policy: Policy, requests: list[Request], view: BatchView) -> ExactLaw:
+def output_law(
+    policy: Policy, requests: list[Request], view: BatchView, *, coupled: bool = False
+) -> ExactLaw:
     """Return the law of the first three tokens of both requests when ``policy`` decides on each block.
 
     Args:
         policy: the rule.
         requests: the two requests.
         view: costs, lagged survivals and counts of the step; its confidences are put in block by block.
+        coupled: whether the bonus tests the first token that is not verified.
     """
     emitted = [_Emitted(request) for request in requests]
     target = [_target_law(request) for request in requests]
@@ -123,7 +132,8 @@ def output_law(policy: Policy, requests: list[Request], view: BatchView) -> Exac
     for first in _BLOCKS:
         partial: dict[int, Law] = {}
         for second in _BLOCKS:
-            lengths = _decide(policy, requests, (first, second), view)
+            decided = _decide(policy, requests, (first, second), view)
+            lengths = [min(length + coupled, GAMMA) for length in decided]
             weight, law = emitted[1].weight(second), emitted[1].law(second, lengths[1])
             held = partial.setdefault(lengths[0], [Fraction(0)] * len(_BLOCKS))
             partial[lengths[0]] = [h + weight * share for h, share in zip(held, law, strict=True)]

@@ -6,6 +6,9 @@ reads x_j itself, such as a token's probability: j <= l_r.) For fixed l, verifie
 are a marginal of the full-block law, whose output is the target's; sum over l. So: overwrite every
 confidence behind, of all requests at once, by anything. L must not move. Lagged views and the state
 are past, and stay.
+
+With a *coupled* bonus, drawn by testing x_{l+1} against the target instead of afresh, a round reveals
+one token more of each request: j <= l_r + 2 (docs/policies.md has the proof).
 """
 
 from __future__ import annotations
@@ -29,6 +32,28 @@ _DRAFT_FILLS = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Revealed:
+    """What a decision reveals of a block, beside the verified tokens.
+
+    Attributes:
+        of_token: the drafter's confidence c_j reads x_j itself, not only the tokens before it.
+        coupled: the bonus is drawn by testing the first token that is not verified.
+    """
+
+    of_token: bool = False
+    coupled: bool = False
+
+    @property
+    def ahead(self) -> int:
+        """Confidences revealed beyond the verified length."""
+        return 1 - self.of_token + self.coupled
+
+
+#: Confidences of the tokens before, bonus drawn afresh.
+PLAIN = Revealed()
+
+
+@dataclass(frozen=True, slots=True)
 class Counterexample:
     """Two blocks that agree on all that the first decision reveals, and are decided differently.
 
@@ -36,7 +61,7 @@ class Counterexample:
         moved: ``verify_len``, or ``draft``: drafting was decided by a look at the draft.
         view: the batch as the rule saw it.
         verify_len_R: what it decided.
-        other_RG: confidences that agree with the view's up to ``verify_len_R + 1``.
+        other_RG: confidences that agree with the view's where the decision reveals them.
         other_len_R: what it decides on those.
     """
 
@@ -62,13 +87,13 @@ class Counterexample:
 
 
 def find_counterexample(
-    policy: Policy, *, of_token: bool = False, effort: float = 1.0, seed: int = 0
+    policy: Policy, *, revealed: Revealed = PLAIN, effort: float = 1.0, seed: int = 0
 ) -> Counterexample | None:
     """Search for a counterexample; None if every overwriting left the decisions alone.
 
     Args:
         policy: the rule at its lag.
-        of_token: the drafter's confidence c_j reads x_j itself, not only the tokens before it.
+        revealed: what a decision reveals.
         effort: length of the episodes, times the usual.
         seed: of the search.
 
@@ -80,16 +105,16 @@ def find_counterexample(
     for running, gamma, steps in SIZES:
         size = {"num_running": running, "gamma": max(gamma, least), "steps": max(1, round(steps * effort))}
         for moment in episode(policy, rng, **size):
-            found = _try(policy, moment, rng, of_token)
+            found = _try(policy, moment, rng, revealed)
             if found is not None:
                 return _smallest(policy, moment, found)
     return None
 
 
-def hidden(decision: Decision, gamma: int, of_token: bool) -> NDArray[np.bool_]:
+def hidden(decision: Decision, gamma: int, revealed: Revealed = PLAIN) -> NDArray[np.bool_]:
     """Return the mask [R, G] of confidences that a decision does not reveal; undrafted ones are not there."""
     place = np.arange(gamma)
-    mask: NDArray[np.bool_] = place >= decision.verify_len_R[:, None] + (0 if of_token else 1)
+    mask: NDArray[np.bool_] = place >= decision.verify_len_R[:, None] + revealed.ahead
     if decision.draft_R is not None:
         mask |= place >= decision.draft_R[:, None]
     return mask
@@ -104,7 +129,7 @@ def state_reads_tails(policy: Policy, *, seed: int = 0) -> bool:
     rng = np.random.default_rng(seed)
     least = int(policy.options.get("k", 0))
     for moment in episode(policy, rng, num_running=3, gamma=max(4, least), steps=30):
-        mask = hidden(moment.decision, moment.view.gamma, False)
+        mask = hidden(moment.decision, moment.view.gamma)
         for fill in (0.0, 1.0):
             other = with_confidence(moment.view, np.where(mask, fill, moment.view.confidence_RG))
             decision = policy.decide(other, moment.state)
@@ -123,9 +148,11 @@ def _equal(one: object, other: object) -> bool:
     return bool(np.array_equal(np.asarray(one), np.asarray(other)))
 
 
-def _try(policy: Policy, moment: Moment, rng: np.random.Generator, of_token: bool) -> Counterexample | None:
+def _try(
+    policy: Policy, moment: Moment, rng: np.random.Generator, revealed: Revealed
+) -> Counterexample | None:
     view, decision = moment.view, moment.decision
-    mask = hidden(decision, view.gamma, of_token)
+    mask = hidden(decision, view.gamma, revealed)
     for values in _fills(view, mask, rng):
         other = np.where(mask, values, view.confidence_RG)
         then = policy.decide(with_confidence(view, other), moment.state)

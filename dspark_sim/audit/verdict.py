@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dspark_sim.audit.overwrite import Counterexample, find_counterexample, state_reads_tails
+from dspark_sim.audit.overwrite import PLAIN, Counterexample, Revealed, find_counterexample, state_reads_tails
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import Verdict
 
@@ -24,7 +24,7 @@ class Audit:
     policy: str
     lag: int
     temperature: float
-    of_token: bool
+    revealed: Revealed
     claimed: Verdict
     verdict: Verdict
     counterexample: Counterexample | None
@@ -40,7 +40,7 @@ def audit(
     policy: Policy,
     *,
     temperature: float = 1.0,
-    of_token: bool = False,
+    revealed: Revealed = PLAIN,
     effort: float = 1.0,
     seed: int = 0,
 ) -> Audit:
@@ -52,14 +52,14 @@ def audit(
     Args:
         policy: the rule at its lag.
         temperature: of target and drafter.
-        of_token: the drafter's confidence c_j reads x_j itself (such as its probability).
+        revealed: what kind of confidence and of bonus the engine has.
         effort: length of the search, times the usual.
         seed: of the search.
 
     Raises:
         InputError: the rule returns something else than lengths.
     """
-    found = find_counterexample(policy, of_token=of_token, effort=effort, seed=seed)
+    found = find_counterexample(policy, revealed=revealed, effort=effort, seed=seed)
     verdict: Verdict = "lossless-under-lag" if policy.lag else "lossless"
     if found is not None:
         verdict = "not-lossless"
@@ -67,4 +67,4 @@ def audit(
     if temperature == 0:
         verdict, claimed, found = "lossless", "lossless", None
     peeks = policy.info.stateful and state_reads_tails(policy, seed=seed)
-    return Audit(policy.label, policy.lag, temperature, of_token, claimed, verdict, found, peeks)
+    return Audit(policy.label, policy.lag, temperature, revealed, claimed, verdict, found, peeks)

@@ -26,6 +26,10 @@ def audit(
         Literal["of-prefix", "of-token"],
         typer.Option(help="Whether a confidence reads only the tokens before its own, or its own too."),
     ] = "of-prefix",
+    bonus: Annotated[
+        Literal["fresh", "coupled"],
+        typer.Option(help="How the bonus is drawn: afresh, or by testing the first unverified draft token."),
+    ] = "fresh",
     effort: Annotated[float, typer.Option(min=0.05, help="Length of the search, times the usual.")] = 1.0,
     exact: Annotated[
         bool, typer.Option("--exact", help="Write out the law of the output: two requests, fractions.")
@@ -40,19 +44,24 @@ def audit(
     """Search for a batch that shows a policy not lossless; exit 1 if there is one.
 
     Everything that a decision does not verify is overwritten, of all requests at once: the decision must
-    not move. A verdict belongs to rule, lag, temperature and kind of confidence.
+    not move. A verdict belongs to rule, lag, temperature, kind of confidence and of bonus.
 
     Example: dspark-sim audit dspark-async --lag 0 --exact
     """
     from dspark_sim.audit.exact import search
+    from dspark_sim.audit.overwrite import Revealed
     from dspark_sim.audit.verdict import audit as run
     from dspark_sim.cli.common import print_json
+    from dspark_sim.errors import InputError
     from dspark_sim.policies.registry import parse_policy
 
     rule = parse_policy(policy, lag)
-    of_token = confidence == "of-token"
-    found = run(rule, temperature=temperature, of_token=of_token, effort=effort, seed=seed)
-    law = search(rule, seed=seed)[0] if exact else None
+    coupled = bonus == "coupled"
+    if live and coupled:
+        raise InputError("--live: the live pair draws its bonus afresh; leave --bonus coupled to --exact")
+    revealed = Revealed(of_token=confidence == "of-token", coupled=coupled)
+    found = run(rule, temperature=temperature, revealed=revealed, effort=effort, seed=seed)
+    law = search(rule, coupled=coupled, seed=seed)[0] if exact else None
     texts = None
     if live:
         from dspark_sim.audit.live import live_audit
@@ -67,18 +76,14 @@ def audit(
 
 
 def _document(found: Audit, law: ExactLaw | None, texts: LiveAudit | None) -> dict[str, Any]:
+    """Return the four keys of a verdict, and one more for each other mode that was asked for."""
     from dataclasses import asdict
 
     document: dict[str, Any] = {
-        "schema": "dspark-sim/audit/1",
         "policy": found.policy,
         "lag": found.lag,
         "verdict": found.verdict,
         "counterexample": found.counterexample.document() if found.counterexample else None,
-        "claimed": found.claimed,
-        "temperature": found.temperature,
-        "confidence": "of-token" if found.of_token else "of-prefix",
-        "state_reads_tails": found.state_reads_tails,
     }
     if law is not None:
         document["exact"] = {
@@ -92,7 +97,8 @@ def _document(found: Audit, law: ExactLaw | None, texts: LiveAudit | None) -> di
 
 
 def _print(found: Audit, law: ExactLaw | None, texts: LiveAudit | None) -> None:
-    print(f"{found.policy} at lag {found.lag}, temperature {found.temperature:g}: {found.verdict}")
+    bonus = ", coupled bonus" if found.revealed.coupled else ""
+    print(f"{found.policy} at lag {found.lag}, temperature {found.temperature:g}{bonus}: {found.verdict}")
     if found.verdict != found.claimed:
         print(f"the rule itself claims: {found.claimed}")
     if found.counterexample is not None:
