@@ -21,6 +21,7 @@ from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import write_text
 from dspark_sim.policies.registry import parse_policy, policies
 from dspark_sim.results.metrics import Point
+from dspark_sim.specs import rule_words
 from dspark_sim.sweep import Setup, Task, grid
 
 FORMAT = "dspark-sim/regress/1"
@@ -104,7 +105,7 @@ def read_scenarios(path: Path) -> Scenarios:
         raise DataError(path, "", f"not YAML: {error}") from None
     except ValidationError as error:
         fault = error.errors()[0]
-        raise DataError(path, ".".join(map(str, fault["loc"])), fault["msg"]) from None
+        raise DataError(path, ".".join(map(str, fault["loc"])), rule_words(fault)) from None
 
 
 def read_baseline(path: Path) -> dict[str, Any]:

@@ -116,8 +116,32 @@ def _value(place: str, key: str, word: str, hint: Any) -> Any:
     try:
         return adapter.validate_strings(word)
     except ValidationError as error:
-        rule = error.errors()[0]["msg"].replace("Input should", "must")
-        raise InputError(f"{place}: {key} = {word}: {rule}") from None
+        raise InputError(f"{place}: {key} = {word}: {rule_words(error.errors()[0])}") from None
+
+
+_RULES = {
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "literal_error": "must be {expected}",
+}
+
+
+def rule_words(fault: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, in words, from one of pydantic's error records."""
+    rule = _RULES.get(fault["type"])
+    if rule is not None:
+        return rule.format(**fault.get("ctx", {}))
+    words = str(fault["msg"]).replace("Input should", "must").removeprefix("Value error, ")
+    return words.rstrip(".")
 
 
 def _shown(key: str, value: Any, bare: Sequence[str]) -> str:

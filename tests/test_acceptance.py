@@ -81,7 +81,7 @@ def test_conditionals_for_synthesis_fill_what_was_never_reached():
     [
         ({"conditional": [0.5, 1.5, 0.5]}, "summary.conditional.1"),
         ({"conditional": [0.5]}, "needs gamma = 3 conditionals, has 1"),
-        ({"gamma": 0}, "summary.gamma: Input should be greater than or equal to 1"),
+        ({"gamma": 0}, "summary.gamma: must be at least 1"),
         ({"accepted_len": "long"}, "summary.accepted_len"),
         ({"basis": "hope"}, "summary.basis"),
     ],

@@ -70,10 +70,22 @@ def test_version(command):
     ("arguments", "message"),
     [
         (["swep"], "no command 'swep' (did you mean 'sweep'?); see dspark-sim --help"),
-        (["policies", "--jsn"], "No such option: --jsn"),
-        (["run"], "Missing option"),
-        (["run", "--trace", "a", "--hw", "b", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["frontier"], "Missing argument"),
+        (["policies", "--jsn"], "no option --jsn (did you mean '--json'?); see dspark-sim policies --help"),
+        (
+            ["run"],
+            "--trace is missing (Acceptance trace: a path or a shipped name); see dspark-sim run --help",
+        ),
+        (["run", "--trace", "a", "--hw", "b", "--seed", "-1"], "--seed -1: must be at least 0"),
+        (["run", "--trace", "a", "--hw", "b", "--seed", "x"], "--seed x: must be a whole number"),
+        (
+            ["audit", "dspark", "--confidence", "of"],
+            "--confidence of: 'of' is not one of 'of-prefix', 'of-token'",
+        ),
+        (["audit", "dspark", "--effort", "0"], "--effort 0: must be at least 0.05"),
+        (["run", "--trace"], "--trace"),
+        (["frontier"], "RESULTS is missing (Result folders of run or sweep); see dspark-sim frontier --help"),
+        (["hw", "shw"], "no command 'shw' (did you mean 'show'?); see dspark-sim hw --help"),
+        (["policies", "all"], "'all' is one word too many; see dspark-sim policies --help"),
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(command, arguments, message):

@@ -96,7 +96,7 @@ def test_a_file_or_a_shipped_name():
     [
         ("vlm", r"vlm: no such file.*; conventions \(did you mean 'vllm'\?\): vllm, sglang"),
         ("vllm:ctx=3", r"believed cost 'vllm:ctx=3': no option 'ctx' \(did you mean 'context'\?\)"),
-        ("vllm:context=0", r"context = 0: must be greater than or equal to 1"),
+        ("vllm:context=0", r"context = 0: must be at least 1"),
         ("linear:context=3", r"no option 'context'; linear takes: no option"),
     ],
 )

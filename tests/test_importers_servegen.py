@@ -73,7 +73,7 @@ def test_a_histogram_is_drawn_uniformly_within_its_bins():
         ("servegen:rate_scale=1e6", "must be 1 to 20,000,000: choose from_s, to_s, rate_scale"),
         ("servegen:lengths=nowhere.csv", "nowhere.csv: no such file"),
         ("servegen:from_s=600,to_s=600", "0 requests"),
-        ("servegen:rate_scale=0", "rate_scale = 0: must be greater than 0"),
+        ("servegen:rate_scale=0", "rate_scale = 0: must be above 0"),
     ],
 )
 def test_servegen_refusals(spec, words):

@@ -48,17 +48,17 @@ BAD = {
     "static:k=3,": "'' is not key=value",
     "static:k=3,k=4": "'k' is given twice",
     "static:kk=3": "policy 'static:kk=3': no option 'kk' .did you mean 'k'.*; static takes: k",
-    "static:k=3.5": "k = 3.5: must be a valid integer",
-    "static:k=-1": "k = -1: must be greater than or equal to 0",
-    "mtp:k=0": "k = 0: must be greater than or equal to 1",
+    "static:k=3.5": "k = 3.5: must be a whole number",
+    "static:k=-1": "k = -1: must be at least 0",
+    "mtp:k=0": "k = 0: must be at least 1",
     "off:k=1": "no option 'k'; off takes: no option",
     "threshold:at=0.5": "'on' is missing",
     "threshold:on=surv,at=0.5": "on = surv: must be 'survival' or 'confidence'",
-    "threshold:on=survival,at=1.5": "at = 1.5: must be less than or equal to 1",
+    "threshold:on=survival,at=1.5": "at = 1.5: must be at most 1",
     "threshold:on=survival,at=nan": "at = nan: must be a finite number",
     "dspark:lag=1": "no option 'lag'",
-    "dspark-async:lag=-1": "lag = -1: must be greater than or equal to 0",
-    "dspark-async:lag=two": "lag = two: must be a valid integer",
+    "dspark-async:lag=-1": "lag = -1: must be at least 0",
+    "dspark-async:lag=two": "lag = two: must be a whole number",
     "nowhere.py:rule": "policy file nowhere.py: no such file",
 }
 
@@ -76,7 +76,7 @@ def test_lag_comes_from_the_spec_then_from_the_run_then_from_the_rule():
     assert parse_policy("dspark-async", lag=1).label == "dspark-async:lag=1"
     assert parse_policy("dspark-async:lag=0", lag=1).lag == 0
     assert parse_policy("dspark", lag=1).lag == 0
-    with pytest.raises(InputError, match="lag = 65: must be less than or equal to 64"):
+    with pytest.raises(InputError, match="lag = 65: must be at most 64"):
         parse_policy("dspark-async", lag=65)
 
 
@@ -153,7 +153,7 @@ def test_a_users_plain_function_is_accepted_and_claims_nothing():
     policy = parse_policy("mine.py:plain,k=3")
     assert policy(batch()).tolist() == [3, 3, 3]
     assert (policy.info.reads, policy.verdict, policy.synchronous) == ("current", "not-lossless", True)
-    with pytest.raises(InputError, match="k = x: must be a valid integer"):
+    with pytest.raises(InputError, match="k = x: must be a whole number"):
         parse_policy("mine.py:plain,k=x")
 
 
@@ -172,7 +172,7 @@ def test_a_users_file_does_not_shadow_the_shipped_rules():
     [
         ("mine.py:shar", "has no rule 'shar' .did you mean 'share'"),
         ("mine.py:wrong", "keyword-only options"),
-        ("mine.py:share,up=maybe", "up = maybe: must be a valid boolean"),
+        ("mine.py:share,up=maybe", "up = maybe: must be true or false"),
         ("mine.py:share,how=c", "how = c: must be 'a' or 'b'"),
         ("broken.py:rule", "policy file broken.py does not load: ZeroDivisionError"),
     ],

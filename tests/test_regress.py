@@ -142,7 +142,7 @@ def test_points_that_come_and_go_are_news():
     ("text", "message"),
     [
         ("a: [", "not YAML"),
-        (SCENARIOS.replace("tolerance: 0.002", "tolerance: 0"), "tolerance: Input should be greater than 0"),
+        (SCENARIOS.replace("tolerance: 0.002", "tolerance: 0"), "tolerance: must be above 0"),
         (SCENARIOS.replace("seeds: [0]", "seeds: []"), "seeds: List should have at least 1 item"),
         ("more: 1\n" + SCENARIOS, "more: Extra inputs are not permitted"),
         (SCENARIOS.replace("static:k=3", "statik"), "unknown policy 'statik'"),

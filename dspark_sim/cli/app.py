@@ -146,7 +146,9 @@ def fail(message: str) -> int:
 def _one_line(error: Exception) -> str:
     """Return what a user needs to read of an expected error."""
     if isinstance(error, typer.TyperException):
-        return error.format_message()
+        from dspark_sim.cli.usage import usage_words
+
+        return usage_words(error)
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path
 from dspark_sim.schema import IntArray
+from dspark_sim.specs import rule_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -260,7 +261,7 @@ def _summary(path: object, fields: Any) -> AcceptanceSummary:
         summary = TypeAdapter(AcceptanceSummary).validate_python(fields)
     except ValidationError as error:
         first = error.errors()[0]
-        raise DataError(path, f"{place}.{'.'.join(map(str, first['loc']))}", first["msg"]) from None
+        raise DataError(path, f"{place}.{'.'.join(map(str, first['loc']))}", rule_words(first)) from None
     if len(summary.conditional) != summary.gamma:
         raise DataError(
             path, place, f"needs gamma = {summary.gamma} conditionals, has {len(summary.conditional)}"
