@@ -41,6 +41,7 @@ def drafter_config(raw: Mapping[str, Any], tensors: Mapping[str, Tensor], folder
             full_previous=ids is not None and w1 is not None and w1.shape[0] == flat["vocab_size"],
             confidence=confidence,
             confidence_with_markov=bool(rank) and bool(flat.get("confidence_head_with_markov", False)),
+            confidence_statistics=bool(flat.get("confidence_head_with_statistics", False)),
             normalize_taps=bool(flat.get("normalize_taps", False)),
             mask_token_id=int(flat["mask_token_id"]),
             learned_mask="mask_embedding" in tensors,
@@ -116,6 +117,8 @@ def deepspec_config(config: DrafterConfig, dtype: str) -> dict[str, Any]:
         raw["markov_head_type"] = config.head
     if config.confidence:
         raw["confidence_head_with_markov"] = config.confidence_with_markov
+    if config.confidence_statistics:
+        raw["confidence_head_with_statistics"] = True
     if config.draft_vocab_ids is not None:
         raw["draft_vocab_size"] = config.draft_vocab_size
     return raw

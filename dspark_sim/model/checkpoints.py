@@ -22,6 +22,7 @@ from torch import Tensor
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path, data_folder, write_text
 from dspark_sim.model.checkpoint_config import deepspec_config, drafter_config
+from dspark_sim.model.confidence import STATISTICS
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.layers import BlockShape
@@ -111,7 +112,7 @@ def tensor_names(config: DrafterConfig) -> dict[str, tuple[str, tuple[int, ...]]
         names["head.joint.weight"] = ("markov_head.joint_proj.weight", (3 * r, 2 * r + d))
         names["head.joint.bias"] = ("markov_head.joint_proj.bias", (3 * r,))
     if config.confidence:
-        width = d + (r if config.confidence_with_markov else 0)
+        width = d + (r if config.confidence_with_markov else 0) + STATISTICS * config.confidence_statistics
         names["confidence.proj.weight"] = ("confidence_head.proj.weight", (1, width))
         names["confidence.proj.bias"] = ("confidence_head.proj.bias", (1,))
     if config.serial:

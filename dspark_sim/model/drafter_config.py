@@ -26,6 +26,7 @@ class DrafterConfig:
         full_previous: W_1 has a row for every token although the draft vocabulary is reduced.
         confidence: whether there is a confidence head.
         confidence_with_markov: whether it reads W_1[x_{j-1}] beside h_j.
+        confidence_statistics: whether it also reads how peaked q_j is (confidence.py); an extension of ours.
         normalize_taps: RMS-normalise every tapped state by itself before ``fc``. Attention sinks
             reach 24,900 where other tokens have an rms of 2 to 33, and late layers would drown
             early ones. The reference feeds raw states (False).
@@ -46,6 +47,7 @@ class DrafterConfig:
     full_previous: bool = False
     confidence: bool = True
     confidence_with_markov: bool = True
+    confidence_statistics: bool = False
     normalize_taps: bool = False
     mask_token_id: int = 0
     learned_mask: bool = False

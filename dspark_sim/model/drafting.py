@@ -94,7 +94,8 @@ class BlockStep:
         bias, self._state = self.drafter.head_bias(j, previous_B, hidden_Bd, self._state)
         logits = base + bias.view(-1, base.shape[1], bias.shape[-1])
         if self.drafter.confidence is not None:
-            self._confidence.append(self.drafter.confidence_logits(hidden_Bd, previous_B))
+            told = self.drafter.confidence_logits(hidden_Bd, previous_B, logits.flatten(0, 1))
+            self._confidence.append(told)
         return probabilities(logits.flatten(0, 1), self.temperature, self.top_p)
 
     def confidence_logits(self, copy: int = 0) -> Tensor | None:

@@ -132,18 +132,3 @@ def make_head(kind: str, previous_size: int, draft_size: int, rank: int, hidden_
             f"head {kind!r} of rank {rank}: kinds are {', '.join(HEAD_KINDS)}, all but none need rank >= 1"
         )
     return classes[kind](previous_size, draft_size, rank, hidden_size)
-
-
-class ConfidenceHead(nn.Module):
-    """logit c_j = w^T [h_j ; W_1[x_{j-1}]] + b, or w^T h_j + b without Markov features."""
-
-    def __init__(self, hidden_size: int, rank: int) -> None:
-        super().__init__()
-        self.proj = nn.Linear(hidden_size + rank, 1)
-        nn.init.zeros_(self.proj.weight)
-        nn.init.zeros_(self.proj.bias)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """[..., d + r] to logits [...]."""
-        logits: Tensor = self.proj(features)
-        return logits[..., 0]
