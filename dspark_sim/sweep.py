@@ -28,6 +28,8 @@ from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.details import DETAIL, detail
 from dspark_sim.results.evidence import gather
 from dspark_sim.results.metrics import Point, point
+from dspark_sim.schema import RunLog
+from dspark_sim.workers import spread
 from dspark_sim.workload.trace_io import read_trace
 
 if TYPE_CHECKING:
@@ -163,14 +165,14 @@ def _cut(word: str | None) -> int | None:
     return int(word)
 
 
-def simulate_task(task: Task) -> Point:
-    """Simulate one point; it comes with its detail (:mod:`dspark_sim.results.details`).
+def run_log(task: Task) -> RunLog:
+    """Simulate one point and return its records.
 
     Raises:
         InputError: the trace, the profile or the policy does not allow it.
     """
     setup = task.setup
-    run = simulate(
+    return simulate(
         task.load_trace(),
         setup.load_profile(),
         parse_policy(task.policy),
@@ -182,7 +184,16 @@ def simulate_task(task: Task) -> Point:
         max_output_tokens=setup.max_output_tokens,
         serving=setup.serving,
     )
-    return point(run) | {DETAIL: detail(run, setup.load_profile())}
+
+
+def simulate_task(task: Task) -> Point:
+    """Simulate one point; it comes with its detail (:mod:`dspark_sim.results.details`).
+
+    Raises:
+        InputError: as :func:`run_log`.
+    """
+    run = run_log(task)
+    return point(run) | {DETAIL: detail(run, task.setup.load_profile())}
 
 
 def grid(
@@ -236,19 +247,8 @@ def sweep(
 def _computed(missing: list[int], tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Point]]:
     """Yield (index, point) as they finish; low loads first, because they take the most steps."""
     order = sorted(missing, key=lambda i: (tasks[i].concurrency, i))
-    if jobs == 1 or len(order) < 2:
-        yield from ((i, simulate_task(tasks[i])) for i in order)
-        return
-    from joblib import Parallel, delayed, parallel_config
-
-    # One thread a worker: the arrays of a step are small, and spinning threads would fight for cores.
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        workers = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from workers(delayed(_indexed)(i, tasks[i]) for i in order)
-
-
-def _indexed(index: int, task: Task) -> tuple[int, Point]:
-    return index, simulate_task(task)
+    for place, computed in spread(simulate_task, [tasks[i] for i in order], jobs):
+        yield order[place], computed
 
 
 @dataclass

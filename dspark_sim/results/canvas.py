@@ -15,7 +15,7 @@ import numpy as np
 
 from dspark_sim import __version__
 from dspark_sim.files import atomic_path
-from dspark_sim.results.curves import Arm, Key
+from dspark_sim.results.curves import Key
 from dspark_sim.results.metrics import Point
 from dspark_sim.results.notes import footer
 from dspark_sim.results.style import DASHES, SYNTHETIC_RED
@@ -89,17 +89,17 @@ def write_edges(figure: Figure, title: str, subtitle: str, source: str, syntheti
         )  # fmt: skip
 
 
-def name(key: Key, found: Mapping[Key, Arm]) -> str:
+def name(key: Key, found: Mapping[Key, Any]) -> str:
     """Return what a curve is called: the drafter is named only where there are several."""
     return f"{key[1]} ({key[0]})" if len({drafter for drafter, _ in found}) > 1 else key[1]
 
 
-def name_margin(found: Mapping[Key, Arm]) -> float:
+def name_margin(found: Mapping[Key, Any]) -> float:
     """Return the share of the width that names beside the axes take, leader lines included."""
     return 0.03 + _NAME_SHARE * max(len(name(key, found)) for key in found)
 
 
-def dash(key: Key, found: Mapping[Key, Arm]) -> Any:
+def dash(key: Key, found: Mapping[Key, Any]) -> Any:
     """Return the line style of a curve: one per drafter."""
     drafters = list(dict.fromkeys(drafter for drafter, _ in found))
     return DASHES[drafters.index(key[0]) % len(DASHES)]

@@ -102,7 +102,7 @@ def _load_bars(points: Sequence[Point]) -> Figure:
     ):
         for row, key in enumerate(found):
             mine = [p[column] for p in points if (p["drafter"], p["policy"]) == key]
-            _draw_bar(axes, row, key, t_interval(mine), digits)
+            draw_bar(axes, row, key, t_interval(mine), digits)
         axes.set_xlim(0, 1.2 * axes.dataLim.x1)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel(words)
@@ -112,7 +112,8 @@ def _load_bars(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _draw_bar(axes: Axes, row: int, key: Key, interval: Interval, digits: int) -> None:
+def draw_bar(axes: Axes, row: int, key: Key, interval: Interval, digits: int) -> None:
+    """Draw one policy's bar with its interval and its number at the end."""
     half = interval.half_width if interval.n > 1 else 0.0
     axes.barh(row, interval.mean, 0.68, color=look(key[1]).colour)
     if half:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = "dspark-sim/results/1"
+SERVED_SCHEMA = "dspark-sim/served/1"  # of dspark_sim.results.serving_store
 POINTS = "points.parquet"
 ABOUT = "run.json"
 DETAILS = "details.jsonl"
@@ -172,6 +173,11 @@ def _read_points(path: Path) -> list[Point]:
 
 def _read_about(path: Path) -> dict[str, Any]:
     document = _read_json(path)
+    if isinstance(document, dict) and document.get("schema") == SERVED_SCHEMA:
+        raise InputError(
+            f"{path.parent}: holds requests that arrived in time, not users in a loop; its figures are in "
+            "points.parquet, and it has no frontier"
+        )
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise DataError(path, "schema", f"expected '{SCHEMA}'; written by another version?")
     del document["schema"]

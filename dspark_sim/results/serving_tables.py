@@ -1,0 +1,164 @@
+"""Text tables of served requests: latencies and throughput, objectives, and what must be said of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dspark_sim.results.stats import Interval, t_interval
+from dspark_sim.results.tables import NONE, number, spread, text_table
+
+Figures = Mapping[str, Any]
+#: Header -> (path of a figure, decimals, whether its interval is shown).
+COLUMNS: dict[str, tuple[str, int, bool]] = {
+    "req/s": ("requests_per_s", 2, False),
+    "tok/s\n/GPU": ("tok_per_s_per_gpu", 0, True),
+    "acc.\nlen": ("accepted_len", 2, False),
+    "TTFT ms\np50": ("ttft_ms.p50", 0, False),
+    "\np99": ("ttft_ms.p99", 0, True),
+    "TPOT ms\np50": ("tpot_ms.p50", 1, False),
+    "\np99 ": ("tpot_ms.p99", 1, True),
+    "ITL ms\np99": ("itl_ms.p99", 0, False),
+    "wait-\ning": ("mean_waiting", 0, False),
+    "pre-\nempted": ("preemptions", 0, False),
+    "re-\nfused": ("refused", 0, False),
+    "span s": ("makespan_s", 0, False),
+}
+_OPTIONAL = ("pre-\nempted", "re-\nfused")  # left out where there are none
+#: Measured requests below which a p99 is little more than the slowest one, and stays of a request (mean
+#: e2e) in the window below which the state of an empty service still shows.
+_FEW_REQUESTS, _FEW_STAYS = 1000, 10
+
+
+def value(figures: Figures, path: str) -> float | None:
+    """Return the figure at a dotted path; None where the run has none."""
+    found: Any = figures
+    for part in path.split("."):
+        found = found[part]
+    return None if found is None else float(found)
+
+
+def over_seeds(group: Sequence[Figures], path: str) -> Interval | None:
+    """Return mean and interval of a figure over replications; None where a run has none."""
+    values = [value(figures, path) for figures in group]
+    known = [v for v in values if v is not None]
+    return t_interval(known) if len(known) == len(values) else None
+
+
+def groups(runs: Iterable[Figures]) -> list[list[Figures]]:
+    """Return the replications of each (rate scale, drafter, policy) together: by rate, then appearance."""
+    found: dict[tuple[Any, ...], list[Figures]] = {}
+    for run in sorted(runs, key=lambda run: run["rate_scale"]):
+        found.setdefault((run["rate_scale"], run["drafter"], run["policy"]), []).append(run)
+    return list(found.values())
+
+
+def serving_table(runs: Sequence[Figures]) -> str:
+    """Return a line per (rate, drafter, policy): means over replications, with intervals of some."""
+    shown = {h: c for h, c in COLUMNS.items() if h not in _OPTIONAL or any(run[c[0]] for run in runs)}
+    columns = _leading(runs) | dict.fromkeys(shown, ">")
+    rows = []
+    for group in groups(runs):
+        cells = {
+            header: _cell(over_seeds(group, path), digits, interval)
+            for header, (path, digits, interval) in shown.items()
+        }
+        rows.append(_names(group[0]) | cells)
+    return text_table(columns, rows)
+
+
+def slo_table(runs: Sequence[Figures]) -> str:
+    """Return who keeps the objectives: by objective the quantile reached, the share, and goodput."""
+    names = list(runs[0]["slo"])
+    columns = _leading(runs)
+    for name in names:
+        columns |= {f"{name}\nms": ">"}
+    columns |= {"within\nall %": ">", "goodput\nreq/s": ">", "goodput\ntok/s/GPU": ">", "SLOs": "<"}
+    rows = []
+    for group in groups(runs):
+        cells = {f"{name}\nms": _cell(over_seeds(group, f"slo.{name}.value_ms"), 1, True) for name in names}
+        share = over_seeds([{"share": 100 * run["attainment"]} for run in group], "share")
+        cells |= {
+            "within\nall %": _cell(share, 1, True),
+            "goodput\nreq/s": _cell(over_seeds(group, "goodput_requests_per_s"), 2, True),
+            "goodput\ntok/s/GPU": _cell(over_seeds(group, "goodput_tok_per_s_per_gpu"), 0, False),
+            "SLOs": _met(group),
+        }
+        rows.append(_names(group[0]) | cells)
+    return text_table(columns, rows)
+
+
+def _met(group: Sequence[Figures]) -> str:
+    met = sum(run["slos_met"] for run in group)
+    if met in (0, len(group)):
+        return "met" if met else "missed"
+    return f"met in {met} of {len(group)}"
+
+
+def _leading(runs: Sequence[Figures]) -> dict[str, str]:
+    """Return the columns that say which run it is; drafter and rate only where there are several."""
+    several = {name: len({run[name] for run in runs}) > 1 for name in ("rate_scale", "drafter")}
+    rate = {"offered\nreq/s": ">"} if several["rate_scale"] else {}
+    return rate | {"policy": "<"} | ({"drafter": "<"} if several["drafter"] else {})
+
+
+def _names(run: Figures) -> dict[str, str]:
+    offered = number(run["offered_per_s"], 2)
+    return {"offered\nreq/s": offered, "policy": run["policy"], "drafter": run["drafter"]}
+
+
+def _cell(found: Interval | None, digits: int, interval: bool) -> str:
+    if found is None:
+        return NONE
+    return spread(found, digits) if interval else number(found.mean, digits)
+
+
+def serving_notes(runs: Sequence[Figures], warmup: float, cooldown: float) -> list[str]:
+    """Return footnotes: what the columns mean, and where the numbers promise more than they hold."""
+    seeds = len({run["seed"] for run in runs})
+    spread_words = (
+        "± is the 95% interval over replications." if seeds > 1 else "One replication: no interval."
+    )
+    lines = [f"Waiting: requests before admission, mean over time. {spread_words}"]
+    if not any(run["preemptions"] or run["refused"] for run in runs):
+        lines.append("No request was preempted or refused.")
+    if warmup:
+        lines.append(
+            f"Measured: requests {100 * warmup:g}% to {100 * (1 - cooldown):g}% in order of arrival; the "
+            "others warm the service up, and see it drain."
+        )
+    else:
+        lines.append(
+            "Measured whole, from an empty service to the drain; rates are over the span, from the first "
+            "arrival to the last token."
+        )
+    return lines + _length_notes(runs, steady=warmup > 0) + _knee_notes(runs)
+
+
+def _length_notes(runs: Sequence[Figures], *, steady: bool) -> list[str]:
+    fewest = min(run["measured"] for run in runs)
+    lines = []
+    if 0 < fewest < _FEW_REQUESTS:
+        lines.append(f"A p99 of {fewest:,} requests rests on the slowest {max(1, fewest // 100)}.")
+    stays = [run["window_s"] / run["e2e_ms"]["mean"] * 1e3 for run in runs if not run["knee_passed"]]
+    if steady and stays and min(stays) < _FEW_STAYS:
+        lines.append(
+            f"The measured time is {min(stays):.1f} mean stays of a request: too short to stand for a "
+            "service that goes on; more --requests make it longer."
+        )
+    return lines
+
+
+def _knee_notes(runs: Sequence[Figures]) -> list[str]:
+    """Return a line that names, for each policy, the lowest rate at which most replications ran away."""
+    passed: dict[str, str] = {}
+    for group in groups(runs):
+        if 2 * sum(run["knee_passed"] for run in group) > len(group):
+            rate = number(group[0]["offered_per_s"], 1)
+            passed.setdefault(group[0]["policy"], f"{group[0]['policy']} at {rate} requests/s")
+    if not passed:
+        return []
+    return [
+        f"Past the load knee: {', '.join(passed.values())}. There, and above, the queue grew for as long as "
+        "requests came: latencies are those of a run this long."
+    ]
