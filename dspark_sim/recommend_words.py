@@ -22,6 +22,7 @@ def paragraph(answer: Answer) -> str:
     speculates = best.setting.policy != OFF
     parts = [
         _what(answer, best),
+        _doubt(answer),
         _evidence(best),
         _against_off(answer, best) if speculates else _why_not(answer),
         _next(answer),
@@ -103,10 +104,33 @@ def _what(answer: Answer, best: Choice) -> str:
     users = f"at most {best.load} user{'s' if best.load > 1 else ''} at a time"
     limit = best.setting.capture_limit
     graphs = "" if limit is None else f", capture limit {limit:,} tokens"
+    anchor = f"For {answer.sla:g} tok/s/user"
     if best.setting.policy == OFF:
-        return f"For {answer.sla:g} tok/s/user: do not speculate; {users}{graphs}."
+        return f"{anchor}: do not speculate; {users}{graphs}."
     verdict = best.points[0]["lossless"]
-    return f"For {answer.sla:g} tok/s/user: {best.setting.policy} ({verdict}), {users}{graphs}."
+    close = " by a hair" if undecided(answer) else ""
+    return f"{anchor}: {best.setting.policy} ({verdict}){close}, {users}{graphs}."
+
+
+def undecided(answer: Answer) -> bool:
+    """Return whether the replications do not tell the best setting from the next best or from ``off``."""
+    best, *others = answer.ranking
+    rivals = [*others[:1], *(choice for choice in others if choice.setting.policy == OFF)]
+    margins = [change(best, rival) for rival in rivals]
+    return any(margin.bounds is not None and margin.low <= 0 for margin in margins)
+
+
+def _doubt(answer: Answer) -> str:
+    """Return how far the answer is to be trusted, where its intervals are wide or missing."""
+    seeds = len(answer.ranking[0].points)
+    if seeds == 1:
+        return "One replication: no intervals, so take small margins for ties."
+    if not undecided(answer):
+        return ""
+    return (
+        f"{seeds} replications do not settle it: some interval below contains zero. "
+        "More --seeds or --output-tokens narrow them."
+    )
 
 
 def _evidence(best: Choice) -> str:
@@ -126,8 +150,8 @@ def _against_off(answer: Answer, best: Choice) -> str:
     off = next((choice for choice in answer.ranking if choice.setting.policy == OFF), None)
     if off is None:
         return f"Without speculation {answer.sla:g} tok/s/user is not met."
-    without = f"{number(off.gpu)} tok/s/GPU at {off.load} users"
-    return f"Against no speculation ({without}): {_signed(change(best, off))}.{_even(answer)}"
+    without, gain = f"{number(off.gpu)} tok/s/GPU at {off.load} users", change(best, off)
+    return f"Against no speculation ({without}): {_signed(gain)}{_tie(gain)}.{_even(answer)}"
 
 
 def _even(answer: Answer) -> str:
@@ -155,8 +179,11 @@ def _next(answer: Answer) -> str:
     words = (
         f"Next best: {second.setting.policy} at {second.load} users{where}, {number(second.gpu)} tok/s/GPU"
     )
-    sure = "" if margin.bounds is None or margin.low > 0 else ", which these seeds do not tell apart"
-    return f"{words}; the margin is {_signed(margin)}{sure}."
+    return f"{words}; the margin is {_signed(margin)}{_tie(margin)}."
+
+
+def _tie(margin: Interval) -> str:
+    return "" if margin.bounds is None or margin.low > 0 else ", a tie as far as these replications can tell"
 
 
 def _limit(best: Choice) -> str:

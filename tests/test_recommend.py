@@ -182,6 +182,36 @@ def test_a_rule_that_is_not_lossless_is_never_recommended():
     assert "Nothing else meets the SLA." in paragraph(answer)
 
 
+def noisy(curves: dict[str, Any], by_seed: dict[str, tuple[float, float]]):
+    """A measure whose replications differ by a factor a policy."""
+
+    def measure(tasks):
+        points = made(curves)(tasks)
+        for p in points:
+            p["tok_per_s_per_gpu"] *= by_seed[p["policy"]][p["seed"]]
+        return points
+
+    return measure
+
+
+def test_what_replications_do_not_tell_apart_is_called_a_tie():
+    curves = {"off": falling(100, 1.0, 50, 10), "full": falling(200, 3.0, 30, 15)}
+    wide = noisy(curves, {"off": (1.0, 1.0), "full": (0.3, 1.5)})
+    words = paragraph(Search(settings(0, list(curves), (96,)), [1, 8, 64], SEEDS, wide).answer(80.0))
+    assert words.startswith("For 80 tok/s/user: full (lossless) by a hair, at most 45 users")
+    assert "2 replications do not settle it" in words
+    assert words.count("a tie as far as these replications can tell") == 2
+    clear = paragraph(ask(curves, 80.0))
+    assert "settle" not in clear
+    assert "tie" not in clear
+
+
+def test_one_replication_says_that_it_has_no_intervals():
+    curves = {"off": falling(100, 1.0, 50, 10), "full": falling(200, 3.0, 30, 15)}
+    found = Search(settings(0, list(curves), (96,)), [1, 8, 64], [0], made(curves)).answer(80.0)
+    assert "One replication: no intervals" in paragraph(found)
+
+
 def test_the_end_of_the_range_is_said():
     words = paragraph(ask({"off": falling(100, 1.0, 50, 10)}, 10.0))
     assert "at most 64 users" in words

@@ -59,6 +59,9 @@ SlaOption = Annotated[
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, help="Worker processes; 0: one per core where it pays.")
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace what the output folder holds of another run.")
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
 ]

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspark_sim.cli.common import output_folder, parse_set, warn
+from dspark_sim.cli.common import parse_set, warn
 from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from dspark_sim.engine.serving import Serving
     from dspark_sim.sweep import Setup, Task
+
+#: Load of a plan whose load is not users in a loop: as many as the profile lets run.
+ANY_LOAD = 4096
 
 #: What replications may differ in.
 REPLICATE = ("seeds", "prompts")
@@ -82,7 +85,9 @@ def make_plan(
     return Plan(setup, tasks, against)
 
 
-def chosen_folder(out: Path | None, parent: str, plan: Plan, quiet: bool) -> Path | None:
+def chosen_folder(
+    out: Path | None, parent: str, plan: Plan, quiet: bool, *, resume: bool = False, force: bool = False
+) -> Path | None:
     """Return the output folder, made and writable before anything is computed; None if none is wanted.
 
     Args:
@@ -90,7 +95,16 @@ def chosen_folder(out: Path | None, parent: str, plan: Plan, quiet: bool) -> Pat
         parent: folder of default output.
         plan: gives the default its name.
         quiet: without ``out``, write nothing.
+        resume: whether a folder of the same set-up and another grid may be gone on with.
+        force: whether a former run may be replaced.
+
+    Raises:
+        InputError: as :func:`~dspark_sim.cli.folders.results_folder`.
     """
+    from dspark_sim.cli.folders import results_folder
+    from dspark_sim.sweep import about
+
     if out is None and quiet:
         return None
-    return output_folder(out if out is not None else Path(parent) / plan.name)
+    document = about(plan.setup, plan.tasks)
+    return results_folder(out, Path(parent) / plan.name, document, resume=resume, force=force)

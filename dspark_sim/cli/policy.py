@@ -53,10 +53,13 @@ def new(
     Example: dspark-sim policy new mine
     """
     from dspark_sim.files import write_text
+    from dspark_sim.policies.registry import policies
 
     rule = name.replace("-", "_")
     if not rule.isidentifier():
         raise InputError(f"policy name '{name}': letters, digits, - and _, not a digit first")
+    if name in {info.name for info in policies()}:
+        raise InputError(f"policy name '{name}': a shipped rule has it; choose another")
     path = out or Path(f"{rule}.py")
     if path.suffix != ".py":
         raise InputError(f"--out {path}: a policy is a .py file")

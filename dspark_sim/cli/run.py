@@ -50,6 +50,7 @@ def run(
     timeline: o.TimelineOption = None,
     jobs: o.JobsOption = 0,
     out: OutOption = None,
+    force: o.ForceOption = False,
     json_out: o.JsonOption = False,
 ) -> None:
     """Replay a trace on a step-cost profile under several policies: a table and two pictures.
@@ -73,7 +74,7 @@ def run(
     if traffic is not None:
         open_loop.serve_all(asked, traffic, out=out, timeline=timeline, as_json=json_out)
         return
-    folder = plan.chosen_folder(out, "runs", asked, json_out)
+    folder = plan.chosen_folder(out, "runs", asked, json_out, force=force)
     results = answer.compute(asked, jobs)
     document = answer.frontier_document(results, asked.baseline, slas)
     # Written before it is printed: a reader who leaves the pipe early does not lose the simulation.

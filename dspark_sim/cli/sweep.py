@@ -37,6 +37,7 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.")
     ] = None,
+    force: o.ForceOption = False,
     json_out: o.JsonOption = False,
 ) -> None:
     """Simulate a grid of policies, loads and seeds into a folder; a repeated sweep computes what is missing.
@@ -51,7 +52,7 @@ def sweep(
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
         replicate=replicate,
     )  # fmt: skip
-    folder = plan.chosen_folder(out, "sweeps", asked, quiet=False)
+    folder = plan.chosen_folder(out, "sweeps", asked, quiet=False, resume=True, force=force)
     assert folder is not None, "a sweep always has a folder"
     store = PointStore(folder / KEPT)
     there = sum(store.get(task) is not None for task in asked.tasks)
