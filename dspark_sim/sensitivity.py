@@ -16,10 +16,13 @@ import numpy as np
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.errors import InputError, did_you_mean
 from dspark_sim.hardware.believed import Block, believe
+from dspark_sim.hardware.misread import at_context, shifted, stale, truncated
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.metrics import point
 from dspark_sim.rng import stream
+from dspark_sim.workload.blur import blurred, noisy
+from dspark_sim.workload.join import join_traces
 from dspark_sim.workload.traces import DrafterTrace, Trace
 
 BELIEFS = ("true", "vllm", "sglang", "sglang-additive", "trtllm", "linear", "flat")
@@ -33,12 +36,14 @@ class World:
         trace: with the one drafter that is asked about.
         believed: what the rule plans with; None: the truth.
         lag: of rules that take one; None: their own.
+        other: a second trace, for mixtures.
     """
 
     trace: Trace
     profile: HardwareProfile
     believed: HardwareProfile | None = None
     lag: int | None = None
+    other: Trace | None = None
 
 
 def _lag(world: World, value: float) -> World:
@@ -71,16 +76,13 @@ def _bias(world: World, value: float) -> World:
 
 
 def _noise(world: World, value: float) -> World:
-    """Normal noise of that standard deviation on every logit: ranking gets worse (AUC falls)."""
+    """Normal noise of that standard deviation on every logit: ranking gets worse, calibration too."""
+    return _with(world, lambda drafter: noisy(drafter, value))
 
-    def told(drafter: DrafterTrace) -> DrafterTrace:
-        rng = stream(0, "sensitivity", "noise")
-        logits = [drafter.logits_NG(free) for free in (False, True)]
-        noisy = [x + value * rng.standard_normal(x.shape) for x in logits]
-        coupled, free = (x.astype(np.float16) for x in noisy)
-        return replace(drafter, confidence_logit_NG=coupled, confidence_logit_free_NG=free)
 
-    return _with(world, told)
+def _auc(world: World, value: float) -> World:
+    """Noise that leaves ``value`` of the lift of the AUC over a coin, and a calibration fitted anew."""
+    return replace(world, trace=blurred(world.trace, world.trace.drafter().name, value))
 
 
 def _gamma(world: World, value: float) -> World:
@@ -107,6 +109,38 @@ def _believed(world: World, value: str) -> World:
     if value == "true":
         return world
     return replace(world, believed=believe(value, world.profile, Block(drafter.kind, drafter.gamma)))
+
+
+def _shift(world: World, value: float) -> World:
+    return replace(world, believed=shifted(world.profile, int(value)))
+
+
+def _stale(world: World, value: float) -> World:
+    return replace(world, believed=stale(world.profile, value))
+
+
+def _truncated(world: World, value: float) -> World:
+    return replace(world, believed=truncated(world.profile, int(value)) if value else None)
+
+
+def _context(world: World, value: float) -> World:
+    """Plan with the attention of one context for all; 0: with each request's own."""
+    return replace(world, believed=at_context(world.profile, int(value)) if value else None)
+
+
+def _mixture(world: World, value: float) -> World:
+    """``value`` of the requests from the other trace, the rest from the first; the same number in all."""
+    if world.other is None:
+        raise InputError("mixture: of which traces? Name the second one (--with)")
+    first, other = world.trace, world.other
+    count = min(len(first.request_id), len(other.request_id))
+    others = round(value * count)
+    rows = [
+        stream(0, "sensitivity", "mixture", n).permutation(len(trace.request_id))
+        for n, trace in enumerate((first, other))
+    ]
+    chosen = [rows[0][: count - others], len(first.request_id) + rows[1][:others]]
+    return replace(world, trace=join_traces([first, other]).take(np.sort(np.concatenate(chosen))))
 
 
 def _domain(world: World, value: str) -> World:
@@ -145,9 +179,33 @@ AXES: Mapping[str, Axis] = {
     "temperature": Axis(_temperature, (0.5, 0.7, 1.0, 1.4, 2.0), 1.0, "temperature on the calibrated logits"),
     "bias": Axis(_bias, (-1.0, -0.5, 0.0, 0.5, 1.0), 0.0, "bias on the calibrated logits"),
     "noise": Axis(_noise, (0.0, 0.5, 1.0, 2.0, 4.0), 0.0, "noise on the logits [standard deviation]"),
+    "auc": Axis(_auc, (0.0, 0.25, 0.5, 0.75, 1.0), 1.0, "share of the head's AUC above 1/2, recalibrated"),
     "gamma": Axis(_gamma, None, None, "draft tokens in a block"),
     "believed": Axis(_believed, BELIEFS, "true", "convention of the believed cost"),
+    "shift": Axis(_shift, (-64, -16, -4, 0, 4, 16, 64), 0, "shift of the believed table [tokens]"),
+    "stale": Axis(_stale, (0.25, 0.5, 1.0, 2.0, 4.0), 1.0, "believed over true cost of a further token"),
+    "truncated": Axis(_truncated, (64, 128, 256, 512, 0), 0, "end of the believed table [tokens]; 0: none"),
+    "context": Axis(
+        _context,
+        (0, 128, 1024, 8192, 32768),
+        0,
+        "KV context of the believed cost [tokens]; 0: true",
+    ),
+    "mixture": Axis(_mixture, (0.0, 0.25, 0.5, 0.75, 1.0), 0.0, "share of requests from the second trace"),
     "domain": Axis(_domain, None, "all", "domain of the requests"),
+}
+
+
+_WHOLE = ("lag", "gamma", "shift", "truncated", "context")
+_RANGES = {
+    "lag": (0, 64),
+    "auc": (0, 1),
+    "mixture": (0, 1),
+    "stale": (0, 1e3),
+    "shift": (-1024, 1024),
+    "truncated": (0, 4096),
+    "context": (0, 1e6),
+    "noise": (0, 100),
 }
 
 
@@ -186,8 +244,11 @@ def _number(name: str, word: str) -> float:
         raise InputError(f"--values {word}: {name} takes numbers") from None
     if not np.isfinite(value) or (name == "temperature" and value <= 0):
         raise InputError(f"--values {word}: {name} takes finite numbers, a temperature above 0")
-    if name in ("lag", "gamma") and not value.is_integer():
+    if name in _WHOLE and not value.is_integer():
         raise InputError(f"--values {word}: {name} takes whole numbers")
+    low, high = _RANGES.get(name, (-np.inf, np.inf))
+    if not low <= value <= high:
+        raise InputError(f"--values {word}: {name} takes numbers in {low:g}..{high:g}")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,19 @@ import pytest
 from small_traces import small_trace
 
 from dspark_sim.errors import InputError
+from dspark_sim.hardware.cost import StepCost
+from dspark_sim.hardware.misread import at_context, shifted, stale, truncated
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.sensitivity import AXES, World, axis, explore, values_of
+from dspark_sim.workload.blur import blurred
+from dspark_sim.workload.calibration import auc
+from dspark_sim.workload.trace_io import read_trace
+from dspark_sim.workload.visits import visited
 
 
 def world():
-    return World(small_trace(seed=4, requests=10, gamma=5, longest=40), load_profile("h800"))
+    trace, other = (small_trace(seed=s, requests=10, gamma=5, longest=40) for s in (4, 5))
+    return World(trace, load_profile("h800"), other=other)
 
 
 def changed(name, value):
@@ -67,6 +75,57 @@ def test_a_shorter_block_is_the_beginning_of_the_longer_one():
         changed("gamma", 6)
 
 
+def costs(profile, running=8, most=200):
+    cost = StepCost(profile, running, running + most)
+    return cost.step_s_M(running, running * 500, most, 0.0, False)
+
+
+@pytest.mark.parametrize("name", ["h800", "b300-tp4-dsv4-flash"])
+def test_wrong_tables_are_wrong_in_one_way(name):
+    true = load_profile(name)
+    truth = costs(true, most=400)
+    np.testing.assert_allclose(costs(shifted(true, 0)), costs(true), rtol=1e-12)
+    np.testing.assert_allclose(costs(shifted(true, 16)), truth[16:217], rtol=1e-12)
+    np.testing.assert_allclose(costs(shifted(true, -4))[4:], truth[:197], rtol=1e-12)
+    np.testing.assert_allclose(np.diff(costs(stale(true, 2.0))), 2 * np.diff(costs(true)), atol=1e-12)
+    cut = costs(truncated(true, 64))
+    np.testing.assert_allclose(cut[:57], truth[:57], rtol=1e-12)
+    assert (cut[56:] == cut[56]).all(), "held past its end: 64 tokens are 8 requests and 56 draft tokens"
+
+
+def test_a_frozen_context_does_not_see_what_is_held():
+    frozen = at_context(load_profile("h800"), 8192)
+    at = [StepCost(frozen, 8, 80).attention_s(8, 8 * context) for context in (100, 8192, 30_000)]
+    assert at == pytest.approx([StepCost(load_profile("h800"), 8, 80).attention_s(8, 8 * 8192)] * 3)
+    whole = load_profile("b300-tp4-dsv4-flash")
+    assert at_context(whole, 128) is whole, "its table holds one context already"
+
+
+def test_a_blurred_head_ranks_worse_and_stays_calibrated():
+    trace = read_trace("qwen3-4b-chat.synth.parquet").take(np.arange(120))
+    head = trace.drafter("dspark")
+    rows = visited(trace, head)
+    hit = head.accepted_N[rows] > 0
+    lift = auc(head.confidence_NG()[rows, 0], hit) - 0.5
+    worse = blurred(trace, "dspark", 0.5).drafter("dspark").confidence_NG()[rows, 0]
+    assert auc(worse, hit) - 0.5 == pytest.approx(0.5 * lift, abs=0.01)
+    for low, high in ((0.0, 0.6), (0.6, 0.8), (0.8, 1.0)):
+        told = (low <= worse) & (worse < high)
+        if told.sum() > 500:
+            assert worse[told].mean() == pytest.approx(hit[told].mean(), abs=0.03)
+    assert blurred(trace, "dspark", 1.0) is trace
+
+
+def test_mixtures_hold_the_share_they_say():
+    asked = world()
+    for share in (0.0, 0.2, 1.0):
+        mixed = axis("mixture").change(asked, share).trace
+        assert sum(name.startswith("1:") for name in mixed.request_id) == share * 10
+        assert len(mixed.request_id) == 10
+    with pytest.raises(InputError, match="Name the second one"):
+        axis("mixture").change(replace(asked, other=None), 0.5)
+
+
 def test_domains_and_beliefs():
     _, _, math = changed("domain", "math")
     assert set(math.trace.domain) == {"math"}
@@ -83,6 +142,8 @@ def test_domains_and_beliefs():
         ("lag", "1,x", "lag takes numbers"),
         ("lag", "1.5", "lag takes whole numbers"),
         ("temperature", "0", "a temperature above 0"),
+        ("auc", "1.5", "auc takes numbers in 0..1"),
+        ("truncated", "64.5", "truncated takes whole numbers"),
         ("nois", None, "unknown axis 'nois' .did you mean 'noise'"),
     ],
 )

@@ -11,11 +11,18 @@ from dspark_sim.cli import options as o
 
 
 def sensitivity(
-    axis: Annotated[str, typer.Argument(help="lag, temperature, bias, noise, gamma, believed or domain.")],
+    axis: Annotated[
+        str,
+        typer.Argument(
+            help="lag; temperature, bias, noise, auc (of the confidences); believed, shift, stale, "
+            "truncated, context (of the believed cost); gamma; domain, mixture."
+        ),
+    ],
     *,
     trace: o.TraceOption,
     hw: o.HwOption,
     policy: o.PolicyOption = None,
+    other: Annotated[str | None, typer.Option("--with", help="Second trace, for mixture.")] = None,
     values: Annotated[str | None, typer.Option("--values", help="A comma list. Default: the usual.")] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Users of the loop.")] = 64,
     output_tokens: o.TokensOption = 20_000,
@@ -35,7 +42,8 @@ def sensitivity(
     from dspark_sim.workload.trace_io import read_trace
 
     chosen, read = lab.axis(axis), read_trace(trace)
-    world = lab.World(read, load_profile(hw, parse_set(assignments or ())))
+    second = None if other is None else read_trace(other)
+    world = lab.World(read, load_profile(hw, parse_set(assignments or ())), other=second)
     specs = [parse_policy(spec).label for spec in policy or ("static:k=3", "dspark", "dspark-async")]
     tried = lab.values_of(axis, read, values)
     settings = {"concurrency": concurrency, "output_tokens": output_tokens, "seed": seed}
