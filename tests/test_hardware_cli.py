@@ -108,6 +108,15 @@ def test_check_passes_and_fails_by_file(write, capsys):
     assert all(line.startswith(f"{bad}: ") for line in lines[1:])
 
 
+def test_check_goes_on_past_a_file_that_is_not_there(write, capsys):
+    good, bad = write("good.yaml", small()), write("bad.yaml", small(num_gpus=0))
+    assert dispatch(["hw", "check", "nowhere.yaml", bad, good]) == 2
+    missing, broken, fine = capsys.readouterr().out.splitlines()
+    assert missing.startswith("nowhere.yaml: no such file")
+    assert broken.startswith(f"{bad}: num_gpus")
+    assert fine == f"{good}: ok"
+
+
 def test_check_as_json(write, capsys):
     bad = write("bad.yaml", small(num_gpus=0))
     assert dispatch(["hw", "check", bad, "--json"]) == 1
@@ -120,7 +129,6 @@ def test_check_as_json(write, capsys):
     ("words", "said"),
     [
         (["show", "h8000"], "did you mean 'h800.yaml'?"),
-        (["check", "nowhere.yaml"], "nowhere.yaml: no such file"),
         (["show", "h800", "--set", "capture.limt=4"], "did you mean 'capture.limit'?"),
         (["show", "h800", "--set", "capture.limit"], "expected path=value"),
     ],
@@ -132,3 +140,19 @@ def test_bad_input_is_one_line_and_exit_2(words, said, capsys):
     assert captured.err.startswith("dspark-sim: error: ")
     assert captured.err.count("\n") == 1
     assert said in captured.err
+
+
+def test_export_and_import_do_not_overwrite_in_silence(tmp_path, capsys):
+    table, profile = tmp_path / "sps.json", tmp_path / "mine.yaml"
+    export = ["hw", "export", "h800", "--format", "sglang", "-o", str(table)]
+    take = ["hw", "import", str(table), "-o", str(profile)]
+    for words, file in ((export, table), (take, profile)):
+        assert dispatch(words) == 0
+        capsys.readouterr()
+        before = file.read_bytes()
+        assert dispatch(words) == 2
+        assert (
+            capsys.readouterr().err == f"dspark-sim: error: {file}: is there already; --force overwrites it\n"
+        )
+        assert file.read_bytes() == before
+        assert dispatch([*words, "--force"]) == 0

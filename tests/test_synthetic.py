@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dspark_sim.errors import InputError
-from dspark_sim.workload.published import PUBLISHED, published
+from dspark_sim.workload.published import DSV4_PRO, PUBLISHED, conditionals_of, published, source_of
+from dspark_sim.workload.synth_modes import accepted_len_of, alike, law
 from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, synthesise
 from dspark_sim.workload.trace_io import read_trace
 from dspark_sim.workload.trace_rules import check_trace
@@ -42,6 +43,91 @@ def test_the_acceptance_asked_for_is_met_on_visited_anchors(trace: Trace):
     drafter = trace.drafter()
     everywhere = (drafter.accepted_N[trace.remaining_N > 0] > 0).mean()
     assert everywhere > CHAT[0].conditional[0] + 0.01, "all anchors would overstate acceptance"
+
+
+# Modes
+
+
+ALIKE = replace(SPEC, spread_requests=0.0, spread_rounds=0.0, spread_positions=0.0, noise=0.0)
+
+
+def accepted_len(trace: Trace) -> float:
+    drafter = trace.drafter()
+    return count(trace, drafter, visited(trace, drafter)).total().accepted_len_uncut
+
+
+@pytest.mark.parametrize("mode", ["geometric", "minimum-variance"])
+@pytest.mark.parametrize("wanted", [(0.9, 0.8, 0.7), (0.3, 0.2), CHAT[0].conditional, (0.99,) * 7])
+def test_rounds_that_are_alike_keep_the_accepted_length(mode: str, wanted: tuple[float, ...]):
+    drafter = SynthDrafter("d", "dspark", wanted)
+    trace = synthesise(replace(ALIKE, drafters=(drafter,), mode=mode), "toy")
+    check_trace(trace, "toy")
+    assert accepted_len(trace) == pytest.approx(accepted_len_of(drafter), rel=0.01)
+
+
+def test_geometric_accepts_every_position_alike_and_its_confidences_know_no_more():
+    trace = synthesise(replace(ALIKE, mode="geometric"), "toy")
+    alpha = alike(CHAT[0])
+    np.testing.assert_allclose(conditional(trace), alpha, atol=0.02)
+    confidence = trace.drafter().confidence_NG()
+    assert np.ptp(confidence) == 0.0
+    np.testing.assert_allclose(confidence, alpha, atol=0.02)
+
+
+def test_minimum_variance_accepts_one_of_two_neighbouring_numbers():
+    drafter = SynthDrafter("d", "dspark", (0.8,) * 7)
+    trace = synthesise(replace(ALIKE, drafters=(drafter,), mode="minimum-variance"), "toy")
+    inside = trace.drafter().accepted_N[trace.remaining_N >= 7]
+    mean = accepted_len_of(drafter) - 1
+    assert sorted(set(inside.tolist())) == [int(mean), int(mean) + 1]
+    assert inside.var() == pytest.approx((mean % 1) * (1 - mean % 1), abs=0.01)
+    np.testing.assert_allclose(
+        trace.drafter().confidence_NG()[0], law("minimum-variance", drafter), atol=0.002
+    )
+
+
+@pytest.mark.parametrize("change", [{"drift": -2.0}, {"drift": 1.5}, {"switch": 2.0, "dwell": 40.0}])
+def test_drift_keeps_the_acceptance_asked_for_on_the_whole(change: dict[str, float]):
+    trace = synthesise(replace(SPEC, mode="drift", **change), "toy")
+    np.testing.assert_allclose(conditional(trace), CHAT[0].conditional, rtol=0.01)
+    drafter = trace.drafter()
+    scores = reliability(drafter, evidence(trace, drafter, visited(trace, drafter)), calibrated=False)
+    assert (scores.ece_G < 0.03).all(), "the head sees the drift"
+
+
+def test_acceptance_falls_with_context():
+    spec = replace(SPEC, mode="drift", drift=-4.0, requests=300)
+    trace = synthesise(spec, "toy")
+    drafter = trace.drafter()
+    rounds = visited(trace, drafter)
+    rounds = rounds[trace.remaining_N[rounds] >= 7]
+    context = trace.anchor_N[rounds] + trace.prompt_tokens_Q[trace.request_N[rounds]]
+    short, long = (drafter.accepted_N[rounds[part]].mean() for part in (context < 150, context > 300))
+    assert short > long + 0.4
+    logit = drafter.logits_NG()[rounds, 0].astype(float)
+    assert np.polyfit(context, logit, 1)[0] == pytest.approx(-4e-3, rel=0.25)
+
+
+def test_a_text_switches_between_easy_and_hard_stretches():
+    spec = replace(ALIKE, mode="drift", switch=3.0, dwell=25.0)
+    trace = synthesise(spec, "toy")
+    first = trace.drafter().logits_NG()[:, 0].astype(float)
+    levels = np.unique(first)
+    assert len(levels) == 2
+    assert np.ptp(levels) == pytest.approx(3.0, abs=0.05)
+    inside = np.diff(trace.request_N) == 0
+    turns = (np.diff(first) != 0)[inside].mean()
+    assert 1 / turns == pytest.approx(25.0, rel=0.1)
+    assert (first == levels[1]).mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_golden_curves_multiply_back():
+    for name, lengths in DSV4_PRO.items():
+        drafter = next(d for d in published("dsv4-pro")[2] if d.name == name)
+        assert 1 + np.cumsum(np.cumprod(drafter.conditional)) == pytest.approx(lengths)
+        assert conditionals_of(lengths) == drafter.conditional
+    assert "SPEED-Bench" in source_of("dsv4-pro")
+    assert "figure 2" in source_of("qwen3-4b-math")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -140,6 +226,12 @@ def test_the_seed_decides_everything(trace: Trace):
         ({"correlation": 1.0}, "correlation = 1.0"),
         ({"shared": 1.5}, "shared = 1.5"),
         ({"seed": -1}, "seed = -1"),
+        ({"mode": "geometrical"}, r"mode = geometrical: not one of .*did you mean 'geometric'"),
+        ({"mode": "geometric"}, "spread_requests = 0.7: mode geometric has rounds that are all alike"),
+        ({"drift": -1.0}, "drift or switch is said if and only if the mode is drift"),
+        ({"mode": "drift"}, "drift or switch is said if and only if the mode is drift"),
+        ({"mode": "drift", "switch": -1.0}, "switch = -1.0: must lie in 0..5"),
+        ({"mode": "drift", "switch": 1.0, "dwell": 0.5}, "dwell = 0.5: must be at least 1"),
         ({"drafters": (SynthDrafter("d", "mtp", (0.5, 1.0)),)}, "drafter 'd': conditional acceptance"),
         ({"drafters": (SynthDrafter("d", "mtp", ()),)}, "drafter 'd': conditional acceptance"),
         ({"drafters": ()}, "no drafter"),
@@ -158,13 +250,23 @@ def test_unknown_published_acceptance():
         published("qwen3-4b-chatt")
 
 
-def test_the_shipped_trace_is_what_its_command_makes():
-    shipped = read_trace("qwen3-4b-chat.synth")
-    target, domain, drafters = published("qwen3-4b-chat")
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [("qwen3-4b-chat", 400), ("qwen3-4b-math", 250), ("qwen3-4b-code", 250), ("dsv4-pro", 250)],
+)
+def test_a_shipped_trace_is_what_its_command_makes(name: str, requests: int):
+    shipped = read_trace(f"{name}.synth")
+    target, domain, drafters = published(name)
     model = shipped.meta["notes"]["model"]
     spec = SynthSpec(**{**model, "drafters": drafters})
     assert (spec.seed, spec.target, spec.domain) == (1, target, domain)
-    assert len(shipped.request_id) == 400
+    assert len(shipped.request_id) == requests
+    assert shipped.synthetic
+    assert shipped.meta["made"] == f"synthetic acceptance after {source_of(name)}"
+    for drafter in drafters:
+        np.testing.assert_allclose(conditional(shipped, drafter.name), drafter.conditional, rtol=0.01)
+    if name != "dsv4-pro":
+        return
     again = synthesise(spec, shipped.name)
     assert again.meta == shipped.meta
     same = [(again.drafters[d].accepted_N == shipped.drafters[d].accepted_N).mean() for d in shipped.drafters]

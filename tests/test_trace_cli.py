@@ -11,6 +11,7 @@ import pytest
 from small_traces import small_trace
 
 from dspark_sim.cli.app import dispatch
+from dspark_sim.workload.acceptance import AcceptanceRecords, AcceptanceSummary, write_acceptance
 from dspark_sim.workload.fitting import read_temperatures
 from dspark_sim.workload.trace_io import read_trace, write_trace
 
@@ -119,11 +120,23 @@ def test_check_passes_good_files_and_fails_bad_ones(
 
 def test_missing_and_broken_files_are_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     absent = str(tmp_path / "absent.parquet")
-    for words in (["trace", "check", absent], ["trace", "show", absent], ["calibrate", absent]):
+    for words in (["trace", "show", absent], ["calibrate", absent]):
         assert "no such file" in refused(capsys, *words)
     broken = tmp_path / "broken.parquet"
     broken.write_text("x")
     assert "not a readable parquet file" in refused(capsys, "trace", "show", str(broken))
+
+
+def test_check_goes_on_past_a_file_that_is_not_there(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    broken = tmp_path / "broken.parquet"
+    broken.write_text("x")
+    assert dispatch(["trace", "check", "nowhere.parquet", str(broken), str(trace)]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("nowhere.parquet: no such file")
+    assert lines[1].startswith(f"{broken}: not a readable parquet file")
+    assert lines[2] == f"{trace}: ok, 60 requests"
 
 
 def test_calibrate_writes_the_trace_and_what_engines_read(
@@ -157,7 +170,9 @@ def test_calibrate_takes_temperatures_from_a_file_and_can_write_in_place(
         "--out",
         str(recorded),
     ]
-    document = run_json(capsys, *words)
+    assert "is there already; --force overwrites it" in refused(capsys, *words)
+    assert read_trace(recorded).drafter().calibration.method == "identity"
+    document = run_json(capsys, *words, "--force")
     assert document["schema"] == "dspark-sim/calibrate/1"
     assert document["drafters"][0]["temperatures"] == [1.5, 1.25, 2]
     assert read_trace(recorded).drafter().calibration.temperatures == (1.5, 1.25, 2.0)
@@ -193,7 +208,8 @@ def test_synth_says_what_was_asked_and_what_came_out(tmp_path: Path, capsys: pyt
     assert dispatch([*SMALL, "--accept", "mine:eagle=0.5,0.5", "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert text.startswith("SYNTHETIC trace")
-    document = run_json(capsys, *SMALL, "--out", str(out))
+    assert "is there already; --force overwrites it" in refused(capsys, *SMALL, "--out", str(out))
+    document = run_json(capsys, *SMALL, "--out", str(out), "--force")
     assert document["drafters"][0]["requested"] == [0.8, 0.7, 0.6]
     np.testing.assert_allclose(document["drafters"][0]["conditional"], [0.8, 0.7, 0.6], atol=0.01)
     assert read_trace(out).meta["made"] == "synthetic acceptance as given"
@@ -203,7 +219,13 @@ def test_synth_says_what_was_asked_and_what_came_out(tmp_path: Path, capsys: pyt
     ("words", "message"),
     [
         (["--like", "qwen"], "no published acceptance 'qwen'"),
-        (["--like", "qwen3-4b-chat", "--accept", "dspark=0.5"], "--like and --accept: say one of them"),
+        (["--like", "qwen3-4b-chat", "--accept", "dspark=0.5"], "--like, --accept: say one of them"),
+        (["--accepted-len", "3", "--accept", "dspark=0.5"], "--accept, --accepted-len: say one of them"),
+        (["--accepted-len", "9"], "accepted length 9: must lie in 1..8 at gamma 7"),
+        (["--accepted-len", "3", "--kind", "dsparc"], "--kind dsparc: not one of dspark"),
+        (["--from", "nowhere.parquet"], "nowhere.parquet"),
+        (["--mode", "geometric", "--noise", "1"], "noise = 1.0: mode geometric"),
+        (["--mode", "drifty"], "did you mean 'drift'?"),
         (["--accept", "robot=0.5"], "expected NAME:KIND=c1,c2,..."),
         (["--accept", "dspark=high"], "expected numbers after '='"),
         (["--accept", "dspark=1.5"], "numbers in 0.01..0.99"),
@@ -216,3 +238,29 @@ def test_synth_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str], words
     out = tmp_path / "no.parquet"
     assert message in refused(capsys, "synth", *words, "--out", str(out))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_synth_in_another_mode_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "toy.parquet"
+    words = ["synth", "--requests", "60", "--output-tokens", "60", "--accepted-len", "2.4", "--gamma", "3"]
+    document = run_json(capsys, *words, "--mode", "minimum-variance", "--out", str(out))
+    (row,) = document["drafters"]
+    assert (row["drafter"], row["mode"]) == ("dspark", "minimum-variance")
+    assert row["requested"] == pytest.approx([1.0, 0.4, 0.0])
+    assert row["accepted_len_uncut"] == pytest.approx(2.4, rel=0.01)
+    assert dispatch(["trace", "show", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "SYNTHETIC" in text
+    assert "accepted length 2.4 as given, mode minimum-variance" in text
+
+
+def test_synth_from_acceptance_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    records, out = tmp_path / "mine.parquet", tmp_path / "toy.parquet"
+    summary = AcceptanceSummary(3, 900, 2.2, (0.7, 0.6, 0.5), None, "rates", ("blocks were trimmed",))
+    write_acceptance(records, AcceptanceRecords("mine", {}, summary))
+    assert dispatch(["synth", *SMALL[3:], "--from", str(records), "--kind", "eagle", "--out", str(out)]) == 0
+    assert "blocks were trimmed" in capsys.readouterr().err
+    trace = read_trace(out)
+    assert trace.meta["made"] == "synthetic acceptance after the records mine, basis rates"
+    assert trace.drafter("eagle").gamma == 3
+    assert trace.meta["notes"]["requested_conditional_acceptance"]["eagle"] == [0.7, 0.6, 0.5]

@@ -30,6 +30,7 @@ def calibrate(
         Path | None,
         typer.Option(help="File to write; default NAME.calibrated.parquet (records: NAME.sts.json)."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Fit the calibration on half of the prompts, print its errors on the others, write it.
@@ -38,20 +39,22 @@ def calibrate(
     a JSON with the key sts_temperatures that serving engines read. Of records (confidence_records.jsonl
     of DeepSpec's evaluator) only that JSON is written.
 
-    Example: dspark-sim calibrate chat.parquet --out chat.parquet
+    Example: dspark-sim calibrate chat.parquet --out chat.calibrated.parquet
     """
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import new_file, print_json
     from dspark_sim.workload.fitting import write_temperatures
     from dspark_sim.workload.trace_io import read_trace, write_trace
 
     if trace.endswith(".jsonl"):
-        _of_records(Path(trace), method, seed, out, json_out)
+        records = Path(trace)
+        path = new_file(out or Path(f"{records.name.partition('.')[0]}.sts.json"), force)
+        _of_records(records, method, seed, path, json_out)
         return
     source = read_trace(trace)
-    path = out or Path(f"{source.name}.calibrated.parquet")
+    path = new_file(out or Path(f"{source.name}.calibrated.parquet"), force)
     fits = _fits(source, drafter, method, temperatures, seed)
+    sidecars = {fit.drafter: new_file(path.with_suffix(f".{fit.drafter}.sts.json"), force) for fit in fits}
     write_trace(path, fits[-1].trace)
-    sidecars = {fit.drafter: path.with_suffix(f".{fit.drafter}.sts.json") for fit in fits}
     for fit in fits:
         write_temperatures(sidecars[fit.drafter], fit.calibration)
     rows = [_row(fit, str(sidecars[fit.drafter])) for fit in fits]
@@ -61,13 +64,12 @@ def calibrate(
         _print(rows, path)
 
 
-def _of_records(file: Path, method: str, seed: int, out: Path | None, json_out: bool) -> None:
+def _of_records(file: Path, method: str, seed: int, path: Path, json_out: bool) -> None:
     from dspark_sim.cli.common import print_json
     from dspark_sim.workload.fitting import calibrate_records, write_temperatures
     from dspark_sim.workload.importers.confidence import read_confidence_records
 
     found = calibrate_records(read_confidence_records(file), file.name, method, seed)
-    path = out or Path(f"{file.name.partition('.')[0]}.sts.json")
     write_temperatures(path, found.calibration)
     row = {"drafter": file.name, "json": str(path), **found.calibration.to_json()} | _scores(found)
     if json_out:

@@ -34,6 +34,17 @@ def print_json(document: dict[str, Any]) -> None:
     print(json.dumps(clean(document), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def new_file(path: Path, force: bool) -> Path:
+    """Return ``path``, which a command is about to write.
+
+    Raises:
+        InputError: there is such a file already, and ``force`` is not said.
+    """
+    if path.exists() and not force:
+        raise InputError(f"{path}: is there already; --force overwrites it")
+    return path
+
+
 def parse_set(assignments: Sequence[str]) -> dict[str, str]:
     """Return ``{path: value}`` of ``--set path=value`` words.
 

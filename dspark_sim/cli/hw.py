@@ -77,33 +77,36 @@ def check(
     files: Annotated[list[str], typer.Argument(help="Profiles: paths or bare names.")],
     json_out: JsonOut = False,
 ) -> None:
-    """Validate profiles: one line a file, or one line per fault; exit 1 if a file breaks a rule.
+    """Validate profiles: one line a file, or one per fault; exit 1 if one breaks a rule, 2 if one is missing.
 
     Example: dspark-sim hw check hw_profiles/*.yaml
     """
     from dspark_sim.cli.common import print_json
 
-    faults = {file: _faults(file) for file in files}
+    verdicts = [_verdict(file) for file in files]
     if json_out:
-        verdicts = [{"file": file, "ok": not lines, "problems": lines} for file, lines in faults.items()]
         print_json({"schema": "dspark-sim/hw-check/1", "files": verdicts})
     else:
-        for file, lines in faults.items():
-            print("\n".join(lines) or f"{file}: ok")
-    if any(faults.values()):
-        raise typer.Exit(1)
+        for verdict in verdicts:
+            print("\n".join(verdict["problems"]) or f"{verdict['file']}: ok")
+    if not all(verdict["ok"] for verdict in verdicts):
+        raise typer.Exit(2 if any(verdict["missing"] for verdict in verdicts) else 1)
 
 
-def _faults(file: str) -> list[str]:
-    """Return every fault of ``file``; a file that does not exist is bad input, not a failed check."""
+def _verdict(file: str) -> dict[str, Any]:
+    """Return every fault of ``file``; one that is not there has that fault."""
+    from dspark_sim.errors import DataError, InputError
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.hardware.reading import ProfileError
 
     try:
         load_profile(file)
     except ProfileError as error:
-        return list(error.problems)
-    return []
+        return {"file": file, "ok": False, "missing": False, "problems": list(error.problems)}
+    except InputError as error:
+        missing = not isinstance(error, DataError)
+        return {"file": file, "ok": False, "missing": missing, "problems": [str(error)]}
+    return {"file": file, "ok": True, "missing": False, "problems": []}
 
 
 def _draw(profile: HardwareProfile, path: Path) -> None:

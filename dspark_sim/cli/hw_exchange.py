@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 OutOption = Annotated[Path, typer.Option("-o", "--out", help="File to write.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
 
 def import_table(
@@ -21,12 +22,13 @@ def import_table(
     context: Annotated[
         int | None, typer.Option("--context", min=1, help="KV context of the measurement [tokens].")
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Turn an engine's cost table into a profile. The format is told by the keys of the table.
 
     Example: dspark-sim hw import sps_table.json -o mine.yaml --device "1 x H200" --model Qwen3-14B
     """
-    from dspark_sim.cli.common import warn
+    from dspark_sim.cli.common import new_file, warn
     from dspark_sim.files import write_text
     from dspark_sim.hardware.exchange import Described, choose_table, import_document
     from dspark_sim.hardware.reading import parse_profile
@@ -38,7 +40,7 @@ def import_table(
     described = Described(out.stem, device, model, gpus, stated, context)
     document = import_document(chosen, described, str(file))
     parse_profile(document, str(file))
-    write_text(out, profile_text(document))
+    write_text(new_file(out, force), profile_text(document))
     warn(f"wrote {out}" + ("" if context else "; the table does not say its KV context (--context)"))
 
 
@@ -55,6 +57,7 @@ def export(
     assignments: Annotated[
         list[str], typer.Option("--set", help="Override one field, e.g. capture.limit=512; repeats.")
     ] = [],  # noqa: B006 - typer copies it
+    force: ForceOption = False,
 ) -> None:
     """Write a profile as the cost table that an engine reads.
 
@@ -62,7 +65,7 @@ def export(
     """
     import json
 
-    from dspark_sim.cli.common import parse_set, warn
+    from dspark_sim.cli.common import new_file, parse_set, warn
     from dspark_sim.errors import InputError, did_you_mean
     from dspark_sim.files import write_text
     from dspark_sim.hardware.exchange import FORMATS, export_table
@@ -78,7 +81,7 @@ def export(
             f"--drafter {kind}: {profile.name} has {', '.join(kinds)}{did_you_mean(kind, kinds)}"
         )
     table = export_table(profile, form, kind=kind, gamma=gamma, context_tokens=context)
-    write_text(out, json.dumps(table, indent=1) + "\n")
+    write_text(new_file(out, force), json.dumps(table, indent=1) + "\n")
     warn(f"wrote {out}")
 
 

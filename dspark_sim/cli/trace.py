@@ -43,7 +43,7 @@ def check(
     files: Annotated[list[str], typer.Argument(help="Traces: paths or bare names.")],
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Validate traces: one line a file; exit 1 if a file breaks a rule of the format.
+    """Validate traces: one line a file; exit 1 if one breaks a rule of the format, 2 if one is not there.
 
     Example: dspark-sim trace check traces/*.parquet
     """
@@ -56,19 +56,19 @@ def check(
         for verdict in verdicts:
             print(verdict["error"] or f"{verdict['file']}: ok, {verdict['requests']} requests")
     if any(verdict["error"] for verdict in verdicts):
-        raise typer.Exit(1)
+        raise typer.Exit(2 if any(verdict["missing"] for verdict in verdicts) else 1)
 
 
 def _verdict(file: str) -> dict[str, Any]:
-    from dspark_sim.errors import DataError
-    from dspark_sim.files import find
+    from dspark_sim.errors import DataError, InputError
     from dspark_sim.workload.trace_io import read_trace
 
-    find(file, "traces", ".parquet")
     try:
-        return {"file": file, "error": None, "requests": len(read_trace(file).request_id)}
-    except DataError as error:
-        return {"file": file, "error": str(error), "requests": None}
+        requests = len(read_trace(file).request_id)
+    except InputError as error:
+        missing = not isinstance(error, DataError)
+        return {"file": file, "error": str(error), "missing": missing, "requests": None}
+    return {"file": file, "error": None, "missing": False, "requests": requests}
 
 
 def _print(summary: dict[str, Any]) -> None:

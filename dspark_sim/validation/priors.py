@@ -15,6 +15,7 @@ import numpy as np
 
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray
+from dspark_sim.workload.published import DSV4_PRO
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,9 @@ class Prior:
     why: str
 
 
-#: Draft tokens accepted by depth, one minus the bonus: cumulative accepted length at k = 1..5.
-#: InferenceX golden curves (SemiAnalysisAI/InferenceX 843c6254f), DeepSeek-V4-Pro, thinking on.
-DSPARK_ACCEPTED_LEN = (1.84, 2.51, 3.01, 3.36, 3.61)
-MTP_ACCEPTED_LEN = (1.79, 2.27, 2.49, 2.54, 2.55)
+#: Accepted length at k = 1..5, bonus included: the golden curves of V4-Pro.
+DSPARK_ACCEPTED_LEN = DSV4_PRO["dspark"]
+MTP_ACCEPTED_LEN = DSV4_PRO["mtp"]
 
 _COMMON: dict[str, Prior] = {
     "traffic": Prior(

@@ -14,6 +14,7 @@ import numpy as np
 
 from dspark_sim.schema import FloatArray
 from dspark_sim.workload.calibration import sigmoid
+from dspark_sim.workload.published import conditionals_of
 from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, logit, synthesise
 from dspark_sim.workload.traces import Trace
 from dspark_sim.workload.visits import visited
@@ -24,9 +25,7 @@ _SPREAD = SynthSpec((), "", "")
 
 def conditionals(accepted_len: Sequence[float], shift: float = 0.0) -> tuple[float, ...]:
     """Return conditional acceptance by position from accepted lengths at k = 1, 2, ..., logits shifted."""
-    survival = np.diff(np.concatenate([[1.0], accepted_len]))
-    conditional = survival / np.concatenate([[1.0], survival[:-1]])
-    return tuple(sigmoid(logit(conditional) + shift).tolist())
+    return tuple(sigmoid(logit(np.array(conditionals_of(accepted_len))) + shift).tolist())
 
 
 def shifted_accepted_len(accepted_len: Sequence[float], shift: FloatArray) -> FloatArray:

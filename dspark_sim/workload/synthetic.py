@@ -16,11 +16,14 @@ anchor only) and has position parts of its own beyond it.
 
 ``base_j`` is found by iteration: the requested conditional acceptance holds on visited anchors, where
 easy rounds are over-represented at late positions and under-represented among anchors.
+
+That is the mode ``empirical``. The others are in :mod:`~dspark_sim.workload.synth_modes`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from copy import copy
+from dataclasses import asdict, replace
 from math import gamma as gamma_function
 from math import sqrt
 from typing import Any
@@ -29,12 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dspark_sim import __version__
-from dspark_sim.errors import InputError
 from dspark_sim.rng import stream
-from dspark_sim.schema import TRACE_FORMAT, DraftKind, FloatArray, IntArray
+from dspark_sim.schema import TRACE_FORMAT, FloatArray, IntArray
 from dspark_sim.workload.calibration import Calibration, sigmoid
+from dspark_sim.workload.synth_modes import alike, course, narrow
+from dspark_sim.workload.synth_spec import Mode, SynthDrafter, SynthSpec, check
 from dspark_sim.workload.traces import DrafterTrace, Float16Array, Trace, offsets
 from dspark_sim.workload.visits import count, visited
+
+__all__ = ["SynthDrafter", "SynthSpec", "Synthesis", "difficulty", "logit", "synthesise"]
 
 #: Output lengths follow a Weibull law of this shape (coefficient of variation .44).
 LENGTH_SHAPE = 2.4
@@ -42,53 +48,9 @@ LENGTH_SHAPE = 2.4
 PROMPT_SIGMA = 0.6
 #: Confidence logits are rounded to this step: 0.4 percent of a probability at most, half the file.
 LOGIT_STEP = 1 / 64
-#: Largest standard deviation of any part of a logit; beyond it acceptance is a coin on the request.
-MAX_SPREAD = 5.0
 _NODES = 15
 _ITERATIONS = 40
 _TOLERANCE = 0.002
-
-
-@dataclass(frozen=True, slots=True)
-class SynthDrafter:
-    """A drafter to synthesise: its conditional acceptance by position, each in (0, 1)."""
-
-    name: str
-    kind: DraftKind
-    conditional: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SynthSpec:
-    """Everything a synthetic trace follows from.
-
-    Attributes:
-        output_tokens, prompt_tokens: mean lengths [tokens].
-        spread_requests, spread_rounds, spread_positions: standard deviations of the parts of the
-            acceptance logit that the confidence head sees.
-        noise: standard deviation of the part that it does not see.
-        correlation: of the round part from one token to the next.
-        shared: share of the variance of request and round parts that drafters have in common.
-
-    The default spreads and noise, on chat acceptance, give prefix-survival AUCs of .82, .85, .88 and
-    .90 at positions 1, 3, 5 and 7; figure 6 of arXiv 2607.05147 has .82, .81, .86 and .91.
-    """
-
-    drafters: tuple[SynthDrafter, ...]
-    target: str
-    made: str
-    domain: str = "synthetic"
-    requests: int = 400
-    output_tokens: float = 300.0
-    prompt_tokens: float = 110.0
-    spread_requests: float = 0.7
-    spread_rounds: float = 1.2
-    spread_positions: float = 0.9
-    noise: float = 0.5
-    correlation: float = 0.7
-    shared: float = 0.8
-    temperature: float = 1.0
-    seed: int = 0
 
 
 def synthesise(spec: SynthSpec, name: str) -> Trace:
@@ -97,7 +59,7 @@ def synthesise(spec: SynthSpec, name: str) -> Trace:
     Raises:
         InputError: a field of ``spec`` is out of range.
     """
-    _check(spec)
+    check(spec)
     length = output_lengths(spec)
     texts = Trace(
         name=name,
@@ -160,10 +122,23 @@ class Synthesis:
         spec = self.spec
         common = difficulty(spec, self.texts, stream(spec.seed, "synth", "difficulty"))
         own = difficulty(spec, self.texts, self._stream("difficulty"))
-        return sqrt(spec.shared) * common + sqrt(1 - spec.shared) * own
+        return sqrt(spec.shared) * common + sqrt(1 - spec.shared) * own + course(spec, self.texts)
+
+    def cut(self, output_tokens_Q: IntArray) -> Synthesis:
+        """Return the same draws for the same texts, cut to ``output_tokens_Q`` tokens each."""
+        kept = self.texts.anchor_N < output_tokens_Q[self.texts.request_N]
+        shorter = copy(self)
+        shorter.texts = replace(
+            self.texts, output_tokens_Q=output_tokens_Q, offset_Q1=offsets(output_tokens_Q)
+        )
+        shorter.visible_NG, shorter.visible_free_NG = self.visible_NG[kept], self.visible_free_NG[kept]
+        shorter.noise_N1, shorter.uniform_NG = self.noise_N1[kept], self.uniform_NG[kept]
+        return shorter
 
     def drafter_trace(self) -> DrafterTrace:
         """Return the drafter that has the requested acceptance, with confidences if it is of that kind."""
+        if self.spec.mode == "minimum-variance":
+            return narrow(self.drafter, self.texts, self.uniform_NG[:, 0])
         return self.at(self.base(), confidences=self.drafter.kind == "dspark")
 
     def at(self, base_G: FloatArray, *, confidences: bool) -> DrafterTrace:
@@ -189,6 +164,8 @@ class Synthesis:
 
     def base(self) -> FloatArray:
         """Return base logits [G] under which the requested acceptance holds on visited anchors."""
+        if self.spec.mode == "geometric":
+            return self._alike_base()
         wanted = logit(np.array(self.drafter.conditional))
         base = best = wanted
         least = np.inf
@@ -201,6 +178,18 @@ class Synthesis:
                 break
             base = base + wanted - logit(np.clip(got, 0.01, 0.99))
         return best
+
+    def _alike_base(self) -> FloatArray:
+        """Return one base logit for all positions, under which the requested accepted length holds."""
+        wanted = float(logit(np.array(alike(self.drafter))))
+        base = wanted
+        for _ in range(_ITERATIONS):
+            conditional = tuple(self._conditional(np.full(self.gamma, base)).tolist())
+            got = float(logit(np.array(alike(replace(self.drafter, conditional=conditional)))))
+            if abs(got - wanted) < _TOLERANCE:
+                break
+            base += wanted - got
+        return np.full(self.gamma, base)
 
     def _conditional(self, base_G: FloatArray) -> FloatArray:
         trial = self._trace(base_G, None, None)
@@ -243,8 +232,16 @@ def difficulty(spec: SynthSpec, texts: Trace, random: np.random.Generator) -> Fl
     return np.asarray(part, dtype=np.float64)
 
 
+def _said_only_in(mode: Mode) -> tuple[str, ...]:
+    """Return the fields of a spec that say nothing in ``mode``."""
+    course_fields = ("drift", "switch", "dwell")
+    return () if mode == "drift" else course_fields if mode != "empirical" else ("mode", *course_fields)
+
+
 def _meta(spec: SynthSpec) -> dict[str, Any]:
     model = asdict(spec)
+    for name in _said_only_in(spec.mode):
+        del model[name]
     drafters = {d["name"]: list(d["conditional"]) for d in model.pop("drafters")}
     notes = {"model": model, "requested_conditional_acceptance": drafters, "length_shape": LENGTH_SHAPE}
     return {
@@ -258,35 +255,3 @@ def _meta(spec: SynthSpec) -> dict[str, Any]:
         "recorder": f"dspark-sim {__version__} synth",
         "notes": notes,
     }
-
-
-def _check(spec: SynthSpec) -> None:
-    spreads = ("spread_requests", "spread_rounds", "spread_positions", "noise")
-    rules = {
-        "requests": (spec.requests >= 1, "must be at least 1"),
-        "output_tokens": (2 <= spec.output_tokens < np.inf, "mean must be at least 2"),
-        "prompt_tokens": (1 <= spec.prompt_tokens < np.inf, "mean must be at least 1"),
-        "correlation": (0 <= spec.correlation < 1, "must lie in 0..1, 1 excluded"),
-        "shared": (0 <= spec.shared <= 1, "must lie in 0..1"),
-        "temperature": (0 <= spec.temperature < np.inf, "must not be negative"),
-        "seed": (spec.seed >= 0, "must not be negative"),
-        **{
-            name: (0 <= getattr(spec, name) <= MAX_SPREAD, f"must lie in 0..{MAX_SPREAD}") for name in spreads
-        },
-    }
-    for name, (good, rule) in rules.items():
-        if not good:
-            raise InputError(f"synthetic trace: {name} = {getattr(spec, name)}: {rule}")
-    _check_drafters(spec.drafters)
-
-
-def _check_drafters(drafters: tuple[SynthDrafter, ...]) -> None:
-    names = [drafter.name for drafter in drafters]
-    if not names:
-        raise InputError("synthetic trace: no drafter")
-    for drafter in drafters:
-        if names.count(drafter.name) > 1:
-            raise InputError(f"synthetic trace: drafter '{drafter.name}' is there twice")
-        if not drafter.conditional or not all(0.01 <= c <= 0.99 for c in drafter.conditional):
-            rule = "conditional acceptance must be one or more numbers in 0.01..0.99"
-            raise InputError(f"synthetic trace: drafter '{drafter.name}': {rule}")
