@@ -13,7 +13,7 @@ one token more of each request: j <= l_r + 2 (docs/policies.md has the proof).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -87,7 +87,12 @@ class Counterexample:
 
 
 def find_counterexample(
-    policy: Policy, *, revealed: Revealed = PLAIN, effort: float = 1.0, seed: int = 0
+    policy: Policy,
+    *,
+    revealed: Revealed = PLAIN,
+    effort: float = 1.0,
+    seed: int = 0,
+    on_moment: Callable[[], None] = lambda: None,
 ) -> Counterexample | None:
     """Search for a counterexample; None if every overwriting left the decisions alone.
 
@@ -96,6 +101,7 @@ def find_counterexample(
         revealed: what a decision reveals.
         effort: length of the episodes, times the usual.
         seed: of the search.
+        on_moment: called after every batch that was tried, at most :func:`search_length` times.
 
     Raises:
         InputError: the rule returns something else than lengths.
@@ -105,10 +111,16 @@ def find_counterexample(
     for running, gamma, steps in SIZES:
         size = {"num_running": running, "gamma": max(gamma, least), "steps": max(1, round(steps * effort))}
         for moment in episode(policy, rng, **size):
+            on_moment()
             found = _try(policy, moment, rng, revealed)
             if found is not None:
                 return _smallest(policy, moment, found)
     return None
+
+
+def search_length(effort: float) -> int:
+    """Return how many batches a search without a find tries."""
+    return sum(max(1, round(steps * effort)) for *_, steps in SIZES)
 
 
 def hidden(decision: Decision, gamma: int, revealed: Revealed = PLAIN) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dspark_sim.audit.overwrite import PLAIN, Counterexample, Revealed, find_counterexample, state_reads_tails
@@ -43,6 +44,7 @@ def audit(
     revealed: Revealed = PLAIN,
     effort: float = 1.0,
     seed: int = 0,
+    on_moment: Callable[[], None] = lambda: None,
 ) -> Audit:
     """Search for a counterexample to losslessness, and say what that means.
 
@@ -55,11 +57,12 @@ def audit(
         revealed: what kind of confidence and of bonus the engine has.
         effort: length of the search, times the usual.
         seed: of the search.
+        on_moment: as in :func:`~dspark_sim.audit.overwrite.find_counterexample`.
 
     Raises:
         InputError: the rule returns something else than lengths.
     """
-    found = find_counterexample(policy, revealed=revealed, effort=effort, seed=seed)
+    found = find_counterexample(policy, revealed=revealed, effort=effort, seed=seed, on_moment=on_moment)
     verdict: Verdict = "lossless-under-lag" if policy.lag else "lossless"
     if found is not None:
         verdict = "not-lossless"

@@ -49,9 +49,9 @@ def audit(
     Example: dspark-sim audit dspark-async --lag 0 --exact
     """
     from dspark_sim.audit.exact import search
-    from dspark_sim.audit.overwrite import Revealed
+    from dspark_sim.audit.overwrite import Revealed, search_length
     from dspark_sim.audit.verdict import audit as run
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, progress
     from dspark_sim.errors import InputError
     from dspark_sim.policies.registry import parse_policy
 
@@ -60,7 +60,11 @@ def audit(
     if live and coupled:
         raise InputError("--live: the live pair draws its bonus afresh; leave --bonus coupled to --exact")
     revealed = Revealed(of_token=confidence == "of-token", coupled=coupled)
-    found = run(rule, temperature=temperature, revealed=revealed, effort=effort, seed=seed)
+    with progress(search_length(effort), "overwriting") as advance:
+        found = run(
+            rule, temperature=temperature, revealed=revealed, effort=effort, seed=seed,
+            on_moment=lambda: advance(1),
+        )  # fmt: skip
     law = search(rule, coupled=coupled, seed=seed)[0] if exact else None
     texts = None
     if live:

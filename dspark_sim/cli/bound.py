@@ -36,7 +36,7 @@ def bound(
 
     from dspark_sim.bounds import yardsticks
     from dspark_sim.cli import answer, plan
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, progress
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.sweep import grid
 
@@ -52,14 +52,16 @@ def bound(
     results = answer.compute(replace(made, tasks=tasks), jobs)
     points = results.points
     rows = []
-    for load in loads:
-        speeds = {p["policy"]: p["tok_per_s"] for p in points if p["concurrency"] == load}
-        rows.append(
-            yardsticks(
-                setup.load_trace(), setup.load_profile(), speeds, concurrency=load, drafter=chosen.name,
-                output_tokens=output_tokens, max_output_tokens=setup.max_output_tokens, seed=seed,
-            )
-        )  # fmt: skip
+    with progress(len(loads), "bounding") as advance:
+        for load in loads:
+            speeds = {p["policy"]: p["tok_per_s"] for p in points if p["concurrency"] == load}
+            rows.append(
+                yardsticks(
+                    setup.load_trace(), setup.load_profile(), speeds, concurrency=load, drafter=chosen.name,
+                    output_tokens=output_tokens, max_output_tokens=setup.max_output_tokens, seed=seed,
+                )
+            )  # fmt: skip
+            advance(1)
     if json_out:
         print_json({"schema": "dspark-sim/bound/1", "drafter": chosen.name, "loads": rows})
     else:

@@ -27,7 +27,7 @@ def replay_check(
 
     Example: dspark-sim replay-check live-*.parquet
     """
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, progress
     from dspark_sim.replay_check import compare
     from dspark_sim.workload.rounds import merge, read_rounds
 
@@ -36,12 +36,14 @@ def replay_check(
         log = read_rounds(path)
         groups.setdefault((log.meta["policy"], log.meta["concurrency"]), []).append((log, path))
     documents, agrees = [], True
-    for (policy, concurrency), group in sorted(groups.items()):
-        replayed = merge([_replay(log, path, seed) for log, path in group])
-        live = merge([log for log, _ in group])
-        result = compare(live, replayed, permutations=permutations, seed=seed, alpha=alpha)
-        agrees = agrees and result.agrees
-        documents.append(_document(policy, concurrency, result))
+    with progress(len(groups), "replaying") as advance:
+        for (policy, concurrency), group in sorted(groups.items()):
+            replayed = merge([_replay(log, path, seed) for log, path in group])
+            live = merge([log for log, _ in group])
+            result = compare(live, replayed, permutations=permutations, seed=seed, alpha=alpha)
+            agrees = agrees and result.agrees
+            documents.append(_document(policy, concurrency, result))
+            advance(1)
     if json_out:
         print_json({"schema": "dspark-sim/replay-check/1", "agrees": agrees, "comparisons": documents})
     else:
