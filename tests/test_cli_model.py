@@ -118,6 +118,44 @@ def test_the_same_recording_again_gives_the_same_bytes(world, corpus, drafter, r
     assert again.read_bytes() == recorded.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def three(world, corpus, drafter):
+    """One trace of all three kinds of drafters, and their folders."""
+    folders = {"dspark": drafter}
+    for kind, head in (("dflash", "none"), ("mtp", "mtp")):
+        folders[kind] = world / kind
+        asked = ["--head", head, "--gamma", "3", "--draft-vocab", "16", "--save", str(folders[kind])]
+        asked += ["--out", str(world / f"run-{kind}"), "--target", str(world), "--anchors", "120"]
+        assert dispatch(["train", str(corpus), *asked]) == 0
+    out = world / "three.parquet"
+    named = [word for kind, folder in folders.items() for word in ("--drafter", f"{kind}={folder}")]
+    asked = ["--texts", str(corpus), "--target", str(world), "--out", str(out), "--source", "toy prompts"]
+    assert dispatch(["record", *asked, *named]) == 0
+    return out, folders
+
+
+def test_one_recording_holds_all_kinds_and_none_changes_the_others(three, recorded):
+    trace, alone = read_trace(three[0]), read_trace(recorded)
+    assert [d.kind for d in trace.drafters.values()] == ["dspark", "dflash", "mtp"]
+    for name in ("accepted_N", "confidence_logit_NG", "confidence_logit_free_NG", "accept_rate_NG"):
+        np.testing.assert_array_equal(
+            getattr(trace.drafter("dspark"), name), getattr(alone.drafter("dspark"), name)
+        )
+
+
+@pytest.mark.parametrize("kind", ["dflash", "mtp"])
+def test_other_drafters_decode_live_as_they_replay(world, three, kind, capsys):
+    out = live(world, f"{kind}={three[1][kind]}", three[0], "full", 4, name=kind)
+    capsys.readouterr()
+    assert dispatch(["replay-check", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agrees"]
+
+
+def test_training_leaves_its_curve_as_table_and_picture(world, drafter):
+    assert (world / "run" / "curve.csv").read_text().startswith("anchors,")
+    assert (world / "run" / "curve.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def test_prompts_become_a_trace_in_one_command(world, drafter):
     out = world / "direct.parquet"
     asked = [
@@ -132,8 +170,8 @@ def test_prompts_become_a_trace_in_one_command(world, drafter):
     assert trace.output_tokens_Q.max() <= 8
 
 
-def live(world, drafter, recorded, policy: str, concurrency: int):
-    out = world / f"live-{policy.partition(':')[0]}-{concurrency}.parquet"
+def live(world, drafter, recorded, policy: str, concurrency: int, name: str = "live"):
+    out = world / f"{name}-{policy.partition(':')[0]}-{concurrency}.parquet"
     asked = [
         "record", "--live", "--prompts", str(world / "prompts.jsonl"), "--trace", str(recorded), "--drafter",
         str(drafter), "--target", str(world), "--policy", policy, "--concurrency", str(concurrency),

@@ -26,9 +26,12 @@ def train(
     *,
     out: Annotated[Path, typer.Option(help="Run folder: checkpoints and curve.csv; a run there goes on.")],
     target: Annotated[str, typer.Option(help="Target model: a name or a folder.")] = TARGET,
-    head: Annotated[str, typer.Option(help="none (DFlash), vanilla, gated or rnn.")] = "vanilla",
+    head: Annotated[
+        str,
+        typer.Option(help="vanilla, gated or rnn (DSpark); none (DFlash); mtp: one layer, serial passes."),
+    ] = "vanilla",
     gamma: Annotated[int, typer.Option(min=1, help="Draft tokens in a block.")] = 7,
-    layers: Annotated[int, typer.Option(min=1, help="Layers of the backbone.")] = 2,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers; default 2, with mtp 1.")] = None,
     rank: Annotated[int, typer.Option(min=1, help="Markov rank.")] = 128,
     draft_vocab: Annotated[
         int, typer.Option(min=0, help="Tokens that can be drafted; 0: all. Lossless either way.")
@@ -60,18 +63,40 @@ def train(
     settings = TrainConfig(total_anchors=anchors, lr=lr, seed=seed)
     with _progress(anchors) as report:
         run_training(drafter, corpus, out, settings, on_progress=report, stop_after_s=stop_after_s)
-    print(f"checkpoints and curve.csv are in {out}")
+    _draw_curve(out, config.kind, loaded.config.name)
+    print(f"checkpoints, curve.csv and its picture are in {out}")
     if save is not None:
         save_drafter(drafter, save, with_target=False, dtype=SHIPPED_DTYPE, notes={"target": target})
         print(f"wrote {save}")
 
 
+def _draw_curve(folder: Path, kind: str, target: str) -> None:
+    """Draw ``curve.png`` where the run has been validated at least once."""
+    from dspark_sim.results.plots_training import draw_curves, read_curve
+
+    table = folder / "curve.csv"
+    if table.is_file():
+        draw_curves({kind: read_curve(table)}, folder / "curve.png", f"{kind} for {target}")
+
+
 def drafter_config(
-    target: Target, *, head: str, gamma: int, layers: int, rank: int, ids: tuple[int, ...] | None
+    target: Target, *, head: str, gamma: int, layers: int | None, rank: int, ids: tuple[int, ...] | None
 ) -> DrafterConfig:
-    """Return the config of a drafter for ``target``: the reference's taps, layers of the target's sizes."""
+    """Return the config of a drafter for ``target``: the reference's taps, layers of the target's sizes.
+
+    ``head`` mtp stands for the autoregressive baseline, which has one layer and no head.
+
+    Raises:
+        InputError: mtp with more layers.
+    """
+    from dspark_sim.errors import InputError
     from dspark_sim.model.drafter_config import DrafterConfig, target_tap_layers
 
+    serial = head == "mtp"
+    layers = layers or (1 if serial else 2)
+    if serial and layers != 1:
+        raise InputError(f"--head mtp has one layer, not --layers {layers}")
+    head = "none" if serial else head
     return DrafterConfig(
         gamma=gamma,
         target_layer_ids=target_tap_layers(target.config.num_layers),
@@ -86,6 +111,7 @@ def drafter_config(
         mask_token_id=min(MASK_TOKEN, target.config.vocab_size - 1),
         learned_mask=True,
         num_target_layers=target.config.num_layers,
+        serial=serial,
     )
 
 
