@@ -30,7 +30,11 @@ from dspark_sim.hardware.sections import (
 )
 from dspark_sim.hardware.structure import HardwareProfile
 
+#: Format of what ``dspark-sim fit`` writes: a profile, a workload and acceptance in one file.
+FITTED_FORMAT = "dspark-sim/fitted/1"
+
 __all__ = [
+    "FITTED_FORMAT",
     "FORMAT",
     "Additive",
     "Attention",
@@ -56,7 +60,8 @@ def load_profile(name: str | os.PathLike[str], overrides: Mapping[str, str] | No
     """Read a profile by path or shipped bare name (``h800.yaml``), with ``--set`` overrides applied.
 
     Args:
-        name: a path, or the bare name of a shipped profile; ``.yaml`` may be left off.
+        name: a path, or the bare name of a shipped profile; ``.yaml`` may be left off. Of a fitted system
+            (``dspark-sim fit``), the profile in it is read.
         overrides: dotted path -> YAML text, e.g. ``{"capture.limit": "4096"}``; a list may be written
             with bare commas.
 
@@ -65,4 +70,7 @@ def load_profile(name: str | os.PathLike[str], overrides: Mapping[str, str] | No
         ProfileError: the content, or an override, breaks the format; ``problems`` holds every fault.
     """
     path = Path(find(name, "hw_profiles", ".yaml"))
-    return parse_profile(read_yaml(path), str(name), overrides or {})
+    document = read_yaml(path)
+    if isinstance(document, dict) and document.get("format") == FITTED_FORMAT:
+        document = document.get("profile")
+    return parse_profile(document, str(name), overrides or {})
