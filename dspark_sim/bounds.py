@@ -217,11 +217,12 @@ def clairvoyant(
     seed: int,
     drafter: str | None = None,
     max_output_tokens: int | None = None,
+    rule: str = "dspark-async:lag=0",
 ) -> RunLog:
     """Run the rule that knows what would be accepted, and takes the best budget of every step.
 
     It sees a trace whose confidences are the truth, and pays no bubble; a reference, not a bound and
-    not a policy.
+    not a policy. ``rule``: what it does with that; ``draft-length:lag=0`` also drafts no more than pays.
 
     Raises:
         InputError: as :func:`~dspark_sim.engine.simulator.simulate`.
@@ -232,7 +233,7 @@ def clairvoyant(
     return simulate(
         truth,
         free,
-        parse_policy("dspark-async:lag=0"),
+        parse_policy(rule),
         concurrency=concurrency,
         output_tokens=output_tokens,
         seed=seed,

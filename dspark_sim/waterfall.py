@@ -7,7 +7,7 @@ order in which an engineer could mend them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,9 @@ from dspark_sim.results.metrics import tok_per_s
 from dspark_sim.schema import FloatArray
 from dspark_sim.workload.fitting import calibrate
 from dspark_sim.workload.traces import Trace
+
+#: The best budget of every step, and no longer a draft than pays.
+FRUGAL = "draft-length:lag=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,29 @@ class Case:
     believed: HardwareProfile | None = None
 
 
-def waterfall(case: Case, policy: Policy) -> list[Rung]:
+def waterfall(case: Case, policy: Policy, on_rung: Callable[[], None] = lambda: None) -> list[Rung]:
     """Return the rungs from the policy as it is to the bound.
+
+    Args:
+        case: what is replayed.
+        policy: where the ladder begins.
+        on_rung: called after each of :func:`count` rungs.
 
     Raises:
         InputError: the policy does not fit the trace, or the trace has a single prompt.
     """
-    return [Rung(name, speed) for name, speed in _rungs(case, policy)]
+    rungs = []
+    for name, speed in _rungs(case, policy):
+        rungs.append(Rung(name, speed))
+        on_rung()
+    return rungs
+
+
+def count(case: Case, policy: Policy) -> int:
+    """Return how many rungs the ladder of a policy has."""
+    best, frugal = parse_policy("dspark-async").info, parse_policy(FRUGAL).info
+    mended = (policy.info not in (best, frugal)) + (policy.info is not frugal)
+    return 6 + (case.believed is not None) + bool(policy.lag) + mended
 
 
 def _rungs(case: Case, policy: Policy) -> Iterator[tuple[str, float]]:
@@ -69,12 +88,14 @@ def _rungs(case: Case, policy: Policy) -> Iterator[tuple[str, float]]:
     yield "pipeline bubble: none", _speed(free, policy)
     if policy.lag:
         yield "lag: none", _speed(free, replace(policy, lag=0))
-    best = parse_policy("dspark-async:lag=0")
-    if policy.info is not best.info:
+    best, frugal = parse_policy("dspark-async:lag=0"), parse_policy(FRUGAL)
+    if policy.info not in (best.info, frugal.info):
         yield "rule: the best budget of every step", _speed(free, best)
+    if policy.info is not frugal.info:
+        yield "draft cost: as many positions as pay", _speed(free, frugal)
     drafter = case.trace.drafter()
     fitted = replace(free, trace=calibrate(case.trace, drafter.name, "bias").trace)
-    yield "calibration: fitted to this trace", _speed(fitted, best)
+    yield "calibration: fitted to this trace", _speed(fitted, frugal)
     yield "ranking: acceptance known", _seer(free)
     yield "stairs: the convex cost below them", _seer(replace(free, profile=smooth(free)))
     limit = bound(case.trace, case.profile, concurrency=case.concurrency)
@@ -96,6 +117,7 @@ def _seer(case: Case) -> float:
         concurrency=case.concurrency,
         output_tokens=case.output_tokens,
         seed=case.seed,
+        rule=FRUGAL,
     )
     return tok_per_s(run)
 

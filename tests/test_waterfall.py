@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from dspark_sim.hardware.believed import Block, believe
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.waterfall import Case, lower_hull, smooth, waterfall
+from dspark_sim.waterfall import Case, count, lower_hull, smooth, waterfall
 from dspark_sim.workload.trace_io import read_trace
 
 
@@ -25,13 +27,25 @@ def case(believed=None, concurrency=32):
 
 def test_rungs_go_from_the_policy_to_the_bound():
     asked = case("flat")
-    rungs = {rung.name: rung.tok_per_s for rung in waterfall(asked, parse_policy("dspark-async"))}
+    rule, told = parse_policy("dspark-async"), []
+    rungs = {rung.name: rung.tok_per_s for rung in waterfall(asked, rule, lambda: told.append(0))}
+    assert len(rungs) == len(told) == count(asked, rule)
     names, speeds = list(rungs), list(rungs.values())
     assert names[0] == "dspark-async"
     assert speeds[-1] == bound(asked.trace, asked.profile, concurrency=32).tok_per_s == max(speeds)
     assert sum(np.diff(speeds)) == pytest.approx(speeds[-1] - speeds[0], rel=1e-12)
     assert rungs["believed cost: the true one"] > speeds[0], "a flat table verifies everything"
     assert rungs["ranking: acceptance known"] > rungs["calibration: fitted to this trace"]
+
+
+def test_the_rung_of_draft_cost_is_what_a_frugal_drafter_gains():
+    asked = replace(case(concurrency=128), profile=load_profile("h100-qwen3-8b"))
+    rungs = {rung.name: rung.tok_per_s for rung in waterfall(asked, parse_policy("dspark-async"))}
+    assert rungs["draft cost: as many positions as pay"] > 1.03 * rungs["lag: none"]
+    frugal = [rung.name for rung in waterfall(asked, parse_policy("draft-length"))]
+    assert frugal[:4] == [
+        "draft-length", "pipeline bubble: none", "lag: none", "calibration: fitted to this trace"
+    ]  # fmt: skip
 
 
 def test_a_rule_without_lag_pays_the_bubble_and_its_own_objective():
