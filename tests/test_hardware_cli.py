@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from hardware_cases import small
 
 from dspark_sim.cli.app import dispatch
+from dspark_sim.files import data_folder
 
 
 @pytest.fixture
@@ -90,6 +92,22 @@ def test_picture_is_the_same_bytes_every_time(tmp_path, suffix, capsys):
     first, second = (picture.read_bytes() for picture in pictures)
     assert first == second
     assert len(first) > 5000
+
+
+def test_picture_of_a_measured_profile_has_its_samples(tmp_path, capsys):
+    shipped = data_folder("hw_profiles")
+    for name in ("cpu-2core-smollm2.yaml", "cpu-2core-smollm2.samples.parquet"):
+        shutil.copy(shipped / name, tmp_path / name)
+    mine, picture = str(tmp_path / "cpu-2core-smollm2.yaml"), tmp_path / "x.svg"
+    assert dispatch(["hw", "show", mine, "--out", str(picture)]) == 0
+    assert "single timings" in picture.read_text()
+    samples = tmp_path / "cpu-2core-smollm2.samples.parquet"
+    samples.write_text("no table")
+    assert dispatch(["hw", "show", mine, "--out", str(picture)]) == 2
+    assert f"{samples}: not the samples of a measurement" in capsys.readouterr().err
+    samples.unlink()
+    assert dispatch(["hw", "show", mine, "--out", str(picture)]) == 0
+    assert "single timings" not in picture.read_text()
 
 
 def test_picture_of_another_kind(capsys):

@@ -55,6 +55,9 @@ def show(
 ) -> None:
     """Print what a step costs on a profile: staircase, falls, cliff, draft, attention, sources.
 
+    The picture has the look-up over the table, and over the single timings where NAME.samples.parquet
+    lies beside NAME.yaml.
+
     Example: dspark-sim hw show h800.yaml
     """
     from dspark_sim.cli.common import parse_set, print_json, warn
@@ -64,7 +67,7 @@ def show(
     profile = load_profile(name, parse_set(assignments))
     summary = summarise(profile)
     if out is not None:
-        _draw(profile, out)
+        _draw(profile, out, _samples(name))
         warn(f"wrote {out}")
     if json_out:
         print_json({"schema": "dspark-sim/hw/1", **summary})
@@ -109,13 +112,31 @@ def _verdict(file: str) -> dict[str, Any]:
     return {"file": file, "ok": True, "missing": False, "problems": []}
 
 
-def _draw(profile: HardwareProfile, path: Path) -> None:
+def _samples(name: str) -> list[tuple[int, float]]:
+    """Return the single timings that lie beside a measured profile: (batch tokens, ms); none if none do."""
+    from dspark_sim.errors import DataError
+    from dspark_sim.files import find
+
+    path = find(name, "hw_profiles", ".yaml").with_suffix(".samples.parquet")
+    if not path.is_file():
+        return []
+    import pandas as pd
+
+    from dspark_sim.hardware.measured import verify_samples
+
+    try:
+        return verify_samples(pd.read_parquet(path))
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise DataError(path, "", f"not the samples of a measurement: {error}") from None
+
+
+def _draw(profile: HardwareProfile, path: Path, samples: list[tuple[int, float]]) -> None:
     from dspark_sim.errors import InputError
     from dspark_sim.results.plots_hw import draw_profile
 
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"--out {path}: a picture ends in .png or .svg")
-    draw_profile(profile, path)
+    draw_profile(profile, path, samples)
 
 
 def _print(summary: dict[str, Any]) -> None:
