@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 HW = "h800"
+POISSON = ("--arrivals", "poisson:rate=20", "--requests", "30")
 
 
 @pytest.fixture
@@ -35,7 +36,10 @@ def test_a_workload_is_served_under_each_policy(command, toy_trace, workload, tm
         ttft_ms = 1e3 * (np.array(table["first_token_s"]) - np.array(table["arrival_s"]))
         assert run["ttft_ms"]["mean"] == pytest.approx(ttft_ms.mean())
     assert done.document["about"]["serving"]["prefill"] == "mixed"
-    assert done.document["about"]["traffic"]["rate_scale"] == 1.0
+    assert done.document["about"]["traffic"]["requests"] == 12
+    assert done.document["about"]["grid"] == {
+        "drafter": ["dspark"], "policy": ["off", "full"], "seed": [0], "rate_scale": [1.0]
+    }  # fmt: skip
 
 
 def test_arrivals_by_spec_replicas_and_a_timeline(command, toy_trace, tmp_path):
@@ -72,6 +76,18 @@ def test_a_closed_loop_draws_its_timeline_too_and_pays_for_prompts(command, toy_
         (["--router", "best"], "unknown router 'best'"),
         (["--prefill", "mixed:budget=x"], "budget = x"),
         (["--timeline", "t.json.gz"], "--timeline draws one run, not 6"),
+        (["--arrivals", "poisson:rate=1", "--requests", "5", "--timeline", "t.json.gz"], "one run, not 6"),
+        (["--slo", "tpot_p99=25ms"], "--slo: is for arriving requests"),
+        (["--warmup", "0.1"], "--warmup: is for arriving requests"),
+        (["--requests", "5"], "--requests: is for arriving requests"),
+        ([*POISSON, "--concurrency", "64"], "--concurrency: is for users in a loop"),
+        ([*POISSON, "--output-tokens", "900"], "--output-tokens: is for users in a loop"),
+        ([*POISSON, "--sla", "80"], "--sla: is for users in a loop, and requests arrive here; bound"),
+        ([*POISSON, "--baseline", "off"], "--baseline: is for users in a loop"),
+        ([*POISSON, "--rate-scale", "1,x"], "--rate-scale 'x': not a number"),
+        ([*POISSON, "--warmup", "1"], "--warmup 1: must be a share"),
+        ([*POISSON, "--slo", "tpot_p99=25"], "the time has no unit"),
+        ([*POISSON, "--mix", "chat=1", "--replicate", "prompts", "--seeds", "2"], "cannot deal out a --mix"),
         (["--workload", "no.parquet"], "no.parquet"),
     ],
 )
@@ -98,3 +114,55 @@ def test_rates_scale_and_unsorted_or_empty_tables_are_refused_with_the_row(
         assert refused.code == 2
         assert rule in refused.error
         assert "row" in refused.error
+
+
+def test_replications_rates_and_objectives_go_into_a_folder(command, toy_trace, tmp_path):
+    """Two rates, two seeds, two policies: eight rows, the same bytes whatever the number of processes."""
+    import pyarrow.parquet as pq
+
+    asked = ("run", "--trace", toy_trace, "--hw", HW, *POISSON, "--policy", "off", "--policy", "full",
+             "--seeds", "2", "--rate-scale", "2,1",
+             "--slo", "tpot_p99=25ms", "--slo", "e2e_p50=1ms")  # fmt: skip
+    one = command(*asked, "--out", tmp_path / "one", "--jobs", "1")
+    two = command(*asked, "--out", tmp_path / "two", "--jobs", "2", "--json")
+    assert (one.code, two.code) == (0, 0)
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(
+        [f"requests-{policy}-x{scale}-seed{seed}.parquet"
+         for policy in ("off", "full") for scale in (1, 2) for seed in (0, 1)]
+        + ["points.parquet", "run.json"]
+        + [f"{name}.{kind}" for name in ("latency", "attainment") for kind in ("png", "svg")]
+    )  # fmt: skip
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    rows = pq.read_table(tmp_path / "one" / "points.parquet").to_pylist()
+    assert [(row["rate_scale"], row["policy"], row["seed"]) for row in rows] == [
+        (scale, policy, seed) for scale in (1.0, 2.0) for policy in ("off", "full") for seed in (0, 1)
+    ]
+    for row in rows:
+        assert row["slo.e2e_p50.met"] is row["slos_met"] is False
+        assert row["slo.tpot_p99.attainment"] == 1.0
+        assert row["attainment"] == row["goodput_tok_per_s"] == 0.0
+        assert row["measured"] == 30 - 8 - 2
+    assert rows[0]["offered_per_s"] * 2 == pytest.approx(rows[4]["offered_per_s"])
+    assert "missed" in one.out
+    assert "±" in one.out
+    assert "rests on the slowest 1" in one.out
+    refused = command("frontier", tmp_path / "one")
+    assert refused.code == 2
+    assert "requests that arrived in time" in refused.error
+
+
+def test_replications_can_be_shares_of_the_prompts(command, toy_trace):
+    asked = ("run", "--trace", toy_trace, "--hw", HW, *POISSON, "--policy", "off", "--seeds", "2", "--json")
+    whole, dealt = command(*asked).document, command(*asked, "--replicate", "prompts").document
+    assert dealt["about"]["replications"] == "a share of the prompts each"
+    assert [run["output_tokens"] for run in whole["runs"]] != [run["output_tokens"] for run in dealt["runs"]]
+
+
+def test_a_rate_past_the_knee_is_said(command, toy_trace):
+    """One slot, and twice as many arrivals as it serves: the queue grows throughout."""
+    asked = ("run", "--trace", toy_trace, "--hw", HW, "--arrivals", "poisson:rate=1", "--requests", "400",
+             "--policy", "off", "--set", "max_num_seqs=1", "--rate-scale")  # fmt: skip
+    assert "Past the load knee: off at 1" in command(*asked, "15").out
+    assert "load knee" not in command(*asked, "3").out

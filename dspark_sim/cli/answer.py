@@ -43,10 +43,10 @@ def wrapped(paragraph: str) -> str:
 def worth_processes(tasks: Sequence[Task]) -> int:
     """Return as many worker processes as pay for ``tasks``: one, or one a core."""
     steps = sum(task.setup.output_tokens / max(task.concurrency, 1) for task in tasks)
-    return _cores() if steps > STEPS_WORTH_PROCESSES else 1
+    return cores() if steps > STEPS_WORTH_PROCESSES else 1
 
 
-def _cores() -> int:
+def cores() -> int:
     """Return the cores this process may use; not every system lets it ask for less than all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

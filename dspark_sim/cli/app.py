@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "report": "dspark_sim.cli.report:report",
     "compare": "dspark_sim.cli.compare:compare",
     "recommend": "dspark_sim.cli.recommend:recommend",
+    "capacity": "dspark_sim.cli.capacity:capacity",
     "policies": "dspark_sim.cli.policies:policies",
     "policy": "dspark_sim.cli.policy:app",
     "audit": "dspark_sim.cli.audit:audit",
@@ -46,7 +47,9 @@ COMMANDS: dict[str, str] = {
     "generate": "dspark_sim.cli.generate:generate",
     "train": "dspark_sim.cli.train:train",
     "parity": "dspark_sim.cli.parity:parity",
+    "refit": "dspark_sim.cli.refit:refit",
     "record": "dspark_sim.cli.record:record",
+    "evaluate": "dspark_sim.cli.evaluate:evaluate",
     "replay-check": "dspark_sim.cli.replay_check:replay_check",
 }
 

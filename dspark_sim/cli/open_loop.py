@@ -2,155 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspark_sim.cli.common import output_folder, print_json, progress, warn
+from dspark_sim.cli.common import print_json, progress, warn
 from dspark_sim.errors import InputError
 
 if TYPE_CHECKING:
     from dspark_sim.cli.plan import Plan
-    from dspark_sim.schema import FloatArray, RunLog
+    from dspark_sim.open_loop import Arm, Traffic
+    from dspark_sim.results.slo import Slo
+    from dspark_sim.schema import RunLog
     from dspark_sim.sweep import Task
-    from dspark_sim.workload.mix import Demand, Mix
 
 SERVE_SCHEMA = "dspark-sim/serve/1"
+#: Options that only one kind of load has a use for.
+OF_A_LOOP = {"concurrency": "--concurrency", "output_tokens": "--output-tokens", "sla": "--sla",
+             "baseline": "--baseline"}  # fmt: skip
+OF_ARRIVALS = {"requests": "--requests", "mix": "--mix", "rate_scale": "--rate-scale", "slo": "--slo",
+               "warmup": "--warmup"}  # fmt: skip
+#: Requests of all runs together above which worker processes repay their start (about a second).
+_WORTH_PROCESSES = 30_000
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Which requests arrive when.
+class Asked:
+    """An open loop in words.
 
     Attributes:
-        workload: request table with lengths, and arrivals unless ``arrivals`` gives them.
-        arrivals: spec of :mod:`dspark_sim.workload.arrivals`.
-        rate_scale: arrivals come so many times as fast.
-        requests: only the first so many; needed where only ``arrivals`` says what comes.
-        mix: ``FILE=weight`` words; empty: the texts of the trace alone.
+        traffic: what arrives.
+        rate_scales: how many times as fast, ascending.
+        slos: objectives.
+        warmup: share of the requests that only warm the service up.
     """
 
-    workload: str | None
-    arrivals: str | None
-    rate_scale: float
-    requests: int | None
-    mix: tuple[str, ...]
+    traffic: Traffic
+    rate_scales: tuple[float, ...]
+    slos: tuple[Slo, ...]
+    warmup: float
 
-    def checked(self) -> Traffic | None:
-        """Return the traffic; None if nothing arrives in time: users in a loop.
 
-        Raises:
-            InputError: it says too little, or something that only arrivals have a use for.
-        """
-        if self.workload is None and self.arrivals is None:
-            for option, given in (("--requests", self.requests is not None), ("--mix", bool(self.mix)),
-                                  ("--rate-scale", self.rate_scale != 1)):  # fmt: skip
-                if given:
-                    raise InputError(f"{option}: is for arriving requests; give --workload or --arrivals")
-            return None
-        if self.workload is None and self.requests is None:
-            raise InputError(
-                f"--arrivals {self.arrivals}: say how many with --requests N, or give --workload"
+def check_words(given: Sequence[str], *, arrivals: bool) -> None:
+    """Refuse options that the other kind of load alone has a use for.
+
+    Args:
+        given: names of the parameters that the user gave.
+        arrivals: whether requests arrive in time.
+
+    Raises:
+        InputError: one was given.
+    """
+    for name in given:
+        if arrivals and name in OF_A_LOOP:
+            instead = {"sla": "; bound latencies with --slo", "output_tokens": "; say --requests"}.get(
+                name, ""
             )
-        _positive(self.rate_scale)
-        return self
-
-    def draw(self, trace: str, seed: int, max_output_tokens: int | None) -> tuple[Mix, Demand, FloatArray]:
-        """Return the mix, the requests, and when each arrives [s].
-
-        Raises:
-            InputError: a file, spec or weight that does not hold, or a workload without arrivals.
-        """
-        from dspark_sim.workload.arrivals import parse_arrivals
-        from dspark_sim.workload.mix import demand_of_mix, demand_of_workload
-
-        mix = _mix(trace, self.mix)
-        if self.workload is None:
-            assert self.requests is not None
-            assert self.arrivals is not None
-            times = parse_arrivals(self.arrivals).times(self.requests, seed) / self.rate_scale
-            return mix, demand_of_mix(mix, len(times), seed, max_output_tokens), times
-        from dspark_sim.workload.workloads import read_workload
-
-        workload = read_workload(self.workload)
-        if self.requests is not None:
-            workload = workload.head(self.requests)
-        if self.arrivals is not None:
-            times = parse_arrivals(self.arrivals).times(len(workload), seed)
-            workload = replace(workload.head(len(times)), arrival_s_Q=times)
-        workload = workload.scale_rate(self.rate_scale)
-        demand = demand_of_workload(mix, workload, seed, max_output_tokens)
-        for domain in demand.unknown_domains:
-            warn(f"--workload {self.workload}: no trace has domain '{domain}'; its requests replay any text")
-        return mix, demand, workload.arrivals
+            raise InputError(f"{OF_A_LOOP[name]}: is for users in a loop, and requests arrive here{instead}")
+        if not arrivals and name in OF_ARRIVALS:
+            raise InputError(f"{OF_ARRIVALS[name]}: is for arriving requests; give --workload or --arrivals")
 
 
-def _positive(rate_scale: float) -> None:
-    if not 0 < rate_scale < float("inf"):
-        raise InputError(f"--rate-scale {rate_scale}: must be a finite number above 0")
+def asked_traffic(
+    workload: str | None, arrivals: str | None, requests: int | None, mix: Sequence[str] | None
+) -> Traffic:
+    """Return the traffic.
+
+    Raises:
+        InputError: it says too little.
+    """
+    from dspark_sim.open_loop import Traffic
+
+    if workload is None and requests is None:
+        raise InputError(f"--arrivals {arrivals}: say how many with --requests N, or give --workload")
+    return Traffic(workload, arrivals, requests, tuple(mix or ()))
 
 
-@lru_cache(maxsize=2)
-def _mix(trace: str, words: tuple[str, ...]) -> Mix:
-    from dspark_sim.workload.mix import make_mix, read_mix
-    from dspark_sim.workload.trace_io import read_trace
+def ask(traffic: Traffic, *, rate_scale: str, slo: Sequence[str] | None, warmup: float | None) -> Asked:
+    """Return the open loop that was asked for.
 
-    return read_mix(words) if words else make_mix([read_trace(trace)])
+    Raises:
+        InputError: a rate scale, objective or warm-up that does not hold.
+    """
+    from dspark_sim.open_loop import WARMUP
+    from dspark_sim.results.slo import parse_slos
+
+    scales = tuple(sorted({_scale(word.strip()) for word in rate_scale.split(",")}))
+    if warmup is None:
+        warmup = WARMUP if traffic.goes_on else 0.0
+    if not 0 <= warmup < 1:
+        raise InputError(f"--warmup {warmup:g}: must be a share of the requests, 0 or more and below 1")
+    return Asked(traffic, scales, parse_slos(slo or ()), warmup)
 
 
-def log_of(task: Task, traffic: Traffic | None) -> RunLog:
-    """Simulate one task: ``traffic`` in time, or its closed loop."""
-    from dspark_sim.engine.simulator import serve, simulate
-    from dspark_sim.policies.registry import parse_policy
+def _scale(word: str) -> float:
+    try:
+        scale = float(word)
+    except ValueError:
+        raise InputError(
+            f"--rate-scale {word!r}: not a number; expected one or a list, as in 0.5,1,2"
+        ) from None
+    if not 0 < scale < float("inf"):
+        raise InputError(f"--rate-scale {word}: must be a finite number above 0")
+    return scale
 
-    setup, policy = task.setup, parse_policy(task.policy)
-    common: dict[str, Any] = {
-        "seed": task.seed,
-        "drafter": task.drafter,
-        "believed": setup.load_believed(task.drafter),
-        "serving": setup.serving,
-    }
-    if traffic is None:
-        return simulate(
-            task.load_trace(),
-            setup.load_profile(),
-            policy,
-            concurrency=task.concurrency,
-            output_tokens=setup.output_tokens,
-            max_output_tokens=setup.max_output_tokens,
-            **common,
-        )
-    mix, demand, arrival_s_Q = traffic.draw(setup.trace, task.seed, setup.max_output_tokens)
-    return serve(mix.trace, demand, arrival_s_Q, setup.load_profile(), policy, **common)
+
+def slug(text: str) -> str:
+    """Return ``text`` as the part of a file name."""
+    return "".join(c if c.isalnum() or c in "=,.-" else "-" for c in text)
+
+
+def default_folder(plan: Plan, traffic: Traffic) -> Path:
+    """Return where the files of a run go that says nothing of it: ``runs/TRACE-HW-TRAFFIC``."""
+    what = [Path(traffic.workload).stem] if traffic.workload else []
+    return Path("runs") / slug(
+        "-".join([plan.name, *what, *([traffic.arrivals] if traffic.arrivals else [])])
+    )
+
+
+def arms_of(plan: Plan, asked: Asked, folder: Path | None) -> list[Arm]:
+    """Return the runs to serve: by rate, then as in the plan."""
+    from dspark_sim.open_loop import Arm
+
+    arms = []
+    for scale in asked.rate_scales:
+        for task in plan.tasks:
+            records = (
+                None if folder is None else folder / f"requests-{_run_name(plan, asked, task, scale)}.parquet"
+            )
+            arms.append(Arm(task, asked.traffic, scale, asked.warmup, asked.slos, records))
+    return arms
+
+
+def _run_name(plan: Plan, asked: Asked, task: Task, scale: float) -> str:
+    """Return what tells a run from the others of the command."""
+    drafter = f"{task.drafter}-" if len({t.drafter for t in plan.tasks}) > 1 else ""
+    rate = f"-x{scale:g}" if len(asked.rate_scales) > 1 else ""
+    return slug(f"{drafter}{task.policy}{rate}-seed{task.seed}")
 
 
 def serve_all(
-    plan: Plan, traffic: Traffic, *, out: Path | None, timeline: Path | None, as_json: bool
+    plan: Plan,
+    asked: Asked,
+    *,
+    jobs: int,
+    out: Path | None,
+    timeline: Path | None,
+    as_json: bool,
+    force: bool,
 ) -> None:
-    """Serve ``traffic`` under every task of ``plan``; print the figures, and write records of requests.
+    """Serve what was asked under every policy; print the figures, write points, records and pictures.
 
     Raises:
-        InputError: as :meth:`Traffic.draw`.
+        InputError: as :meth:`dspark_sim.open_loop.Traffic.draw`.
     """
-    from dspark_sim.results.serving import serving_figures, write_requests
+    from dspark_sim.cli.folders import results_folder
+    from dspark_sim.open_loop import COOLDOWN
+    from dspark_sim.results.serving_tables import serving_notes
 
-    folder = output_folder(out) if out is not None else None
-    figures = []
-    with progress(len(plan.tasks), "serving") as advance:
-        for task in plan.tasks:
-            run = log_of(task, traffic)
-            figures.append(serving_figures(run))
-            if folder is not None:
-                write_requests(folder / f"requests-{_file_name(task)}.parquet", run)
-            if timeline is not None:
-                draw_timeline(timeline, run)
-            advance(1)
+    about, folder = about_served(plan, asked), None
+    if out is not None or not as_json:
+        folder = results_folder(out, default_folder(plan, asked.traffic), about, force=force)
+    runs = _figures(arms_of(plan, asked, folder), jobs, timeline)
+    if folder is not None:
+        _write(folder, runs, about)
+    words = serving_notes(runs, asked.warmup, COOLDOWN)
     if as_json:
-        print_json({"schema": SERVE_SCHEMA, "runs": figures, "about": _about(plan, traffic)})
+        print_json({"schema": SERVE_SCHEMA, "runs": runs, "notes": words, "about": about})
     else:
-        print_figures(plan, traffic, figures)
+        _print(runs, about, words, objectives=bool(asked.slos))
+
+
+def _figures(arms: Sequence[Arm], jobs: int, timeline: Path | None) -> list[dict[str, Any]]:
+    from dspark_sim.cli.answer import cores
+    from dspark_sim.open_loop import figures_of, measure_all, serve_arm
+
+    drawn = arms[0].traffic.draw(arms[0].task)
+    for domain in drawn.demand.unknown_domains:
+        warn(f"--workload {arms[0].traffic.workload}: no trace has domain '{domain}'; "
+             "its requests replay any text")  # fmt: skip
+    if timeline is not None:
+        if len(arms) != 1:
+            raise InputError(_one_run(len(arms)))
+        run = serve_arm(arms[0])
+        draw_timeline(timeline, run)
+        return [figures_of(arms[0], run)]
+    if not jobs:
+        jobs = cores() if len(arms) * len(drawn.demand) > _WORTH_PROCESSES else 1
+    with progress(len(arms), "serving") as advance:
+        return measure_all(arms, jobs=jobs, on_run=lambda: advance(1))
+
+
+def _one_run(count: int) -> str:
+    return f"--timeline draws one run, not {count}: give one --policy, load and seed"
 
 
 def check_timeline(tasks: Sequence[Task]) -> None:
@@ -160,7 +205,7 @@ def check_timeline(tasks: Sequence[Task]) -> None:
         InputError: there is not one task.
     """
     if len(tasks) != 1:
-        raise InputError(f"--timeline draws one run, not {len(tasks)}: give one --policy, load and seed")
+        raise InputError(_one_run(len(tasks)))
 
 
 def draw_timeline(path: Path, run: RunLog) -> None:
@@ -171,46 +216,69 @@ def draw_timeline(path: Path, run: RunLog) -> None:
     warn(f"wrote {path}")
 
 
-def _file_name(task: Task) -> str:
-    return "".join(c if c.isalnum() or c in "=,.-" else "-" for c in f"{task.policy}-seed{task.seed}")
-
-
-def _about(plan: Plan, traffic: Traffic) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from dspark_sim.sweep import about
-
-    return about(plan.setup, plan.tasks) | {"traffic": asdict(traffic)}
-
-
-def print_figures(plan: Plan, traffic: Traffic, figures: Sequence[dict[str, Any]]) -> None:
-    """Print caption, table and notes."""
-    from dspark_sim.results.notes import caption, notes
-    from dspark_sim.results.tables import footnotes, text_table
+def about_served(plan: Plan, asked: Asked) -> dict[str, Any]:
+    """Return the document of an open loop: what was asked of what, by content, without clock or path."""
     from dspark_sim.sweep import about
 
     document = about(plan.setup, plan.tasks)
-    what = " ".join(filter(None, [traffic.workload, traffic.arrivals, *traffic.mix]))
-    print("\n".join([*caption(document), f"traffic  {what}, rate scale {traffic.rate_scale:g}"]) + "\n")
-    columns = {"policy": "<", "req/s": ">", "tok/s\n/GPU": ">", "accepted\nlen": ">"}
-    times = {"TTFT ms": "ttft_ms", "TPOT ms": "tpot_ms", "ITL ms": "itl_ms"}
-    headers = {f"{name}\n{q}": (key, q) for name, key in times.items() for q in ("p50", "p99")}
-    columns |= dict.fromkeys(headers, ">") | {"pre-\nempted": ">", "re-\nfused": ">", "span s": ">"}
-    rows = []
-    for run in figures:
-        cells = {
-            "policy": run["policy"],
-            "req/s": f"{run['requests_per_s']:.2f}",
-            "tok/s\n/GPU": f"{run['tok_per_s_per_gpu']:,.0f}",
-            "accepted\nlen": "-" if run["accepted_len"] is None else f"{run['accepted_len']:.2f}",
-            "pre-\nempted": f"{run['preemptions']:,}",
-            "re-\nfused": f"{run['refused']:,}",
-            "span s": f"{run['makespan_s']:,.0f}",
-        }
-        for header, (key, quantile) in headers.items():
-            value = run[key][quantile]
-            cells[header] = "-" if value is None else f"{value:,.1f}"
-        rows.append(cells)
-    print(text_table(columns, rows) + "\n")
-    span = "span: from the first arrival to the last token; rates are over it."
-    print(footnotes([span, *notes(document, [])]))
+    document["settings"] = {"max_output_tokens": plan.setup.max_output_tokens, "warmup": asked.warmup}
+    del document["grid"]["concurrency"]
+    document["grid"]["rate_scale"] = list(asked.rate_scales)
+    document["slos"] = [slo.label for slo in asked.slos]
+    return document | {"traffic": about_traffic(plan, asked.traffic)}
+
+
+def about_traffic(plan: Plan, traffic: Traffic) -> dict[str, Any]:
+    """Return what arrived: names, not paths, and the hash of the workload's columns."""
+    from dspark_sim.workload.workloads import read_workload
+
+    drawn = traffic.draw(plan.tasks[0])
+    return {
+        "workload": Path(traffic.workload).name if traffic.workload else None,
+        "sha256": read_workload(traffic.workload).content_hash if traffic.workload else None,
+        "arrivals": traffic.arrivals,
+        "requests": len(drawn.demand),
+        "mix": [Path(word).name for word in traffic.mix],
+    }
+
+
+def _write(folder: Path, runs: Sequence[Mapping[str, Any]], about: dict[str, Any]) -> None:
+    from dspark_sim.results.canvas import save
+    from dspark_sim.results.plots_serving import attainment_figure, latency_figure
+    from dspark_sim.results.serving_store import write_served
+
+    paths = write_served(folder, runs, about)
+    figures: dict[str, Any] = {}
+    if all(run["measured"] for run in runs):
+        figures["latency"] = latency_figure(runs, about)
+        if about["slos"]:
+            figures["attainment"] = attainment_figure(runs, about)
+    paths += [path for name, figure in figures.items() for path in save(figure, folder, name)]
+    warn(f"wrote {folder}/: {', '.join(path.name for path in paths)}, requests-*.parquet")
+
+
+def traffic_line(about: Mapping[str, Any]) -> str:
+    """Return the line of the caption that says what arrived."""
+    traffic = about["traffic"]
+    what = filter(None, [traffic["workload"], traffic["arrivals"], *traffic["mix"]])
+    serving = about["serving"]
+    replicas = f"; {serving['replicas']} replicas, {serving['router']}" if serving["replicas"] > 1 else ""
+    return (
+        f"traffic  {' '.join(what)}: {traffic['requests']:,} requests; prefill {serving['prefill']}{replicas}"
+    )
+
+
+def _print(
+    runs: Sequence[dict[str, Any]], about: dict[str, Any], words: Sequence[str], *, objectives: bool
+) -> None:
+    """Print caption, tables and notes."""
+    from dspark_sim.results.notes import caption, notes
+    from dspark_sim.results.serving_tables import serving_table, slo_table
+    from dspark_sim.results.tables import footnotes
+
+    print("\n".join([*caption(about), traffic_line(about)]) + "\n")
+    print(serving_table(runs) + "\n")
+    if objectives:
+        print(f"Objectives {', '.join(about['slos'])}\n")
+        print(slo_table(runs) + "\n")
+    print(footnotes([*words, *notes(about, [run | {"concurrency": 0} for run in runs])]))

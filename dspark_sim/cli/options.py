@@ -73,7 +73,24 @@ ArrivalsOption = Annotated[
     str | None,
     typer.Option("--arrivals", help="Arrivals by spec: poisson:rate=5, gamma:rate=5,cv=2, burst:n=1000, ..."),
 ]
-RateScaleOption = Annotated[float, typer.Option("--rate-scale", help="Arrivals come so many times as fast.")]
+RateScaleOption = Annotated[
+    str, typer.Option("--rate-scale", help="Arrivals come so many times as fast: one number or a comma list.")
+]
+SloOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slo",
+        help="Objective: tpot_p99=25ms, ttft_p99=2s; metrics ttft, tpot, e2e, queue; any quantile; repeats.",
+    ),
+]
+WarmupOption = Annotated[
+    float | None,
+    typer.Option(
+        "--warmup",
+        help="Share of the requests, in order of arrival, that are served but not measured. "
+        "Default: 0.25 under --arrivals, 0 (measured whole) under a workload's own and a burst.",
+    ),
+]
 RequestsOption = Annotated[
     int | None,
     typer.Option("--requests", min=1, help="How many requests arrive. Default: all of the workload."),
@@ -98,3 +115,10 @@ LockstepOption = Annotated[
 TimelineOption = Annotated[
     Path | None, typer.Option("--timeline", help="Chrome trace of the one run, OUT.json.gz, for Perfetto.")
 ]
+
+
+def given(ctx: typer.Context) -> list[str]:
+    """Return the names of the parameters that the user gave, rather than left at their default."""
+    return [
+        name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]

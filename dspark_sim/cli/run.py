@@ -21,6 +21,7 @@ OutOption = Annotated[
 
 
 def run(
+    ctx: typer.Context,
     *,
     trace: o.TraceOption,
     hw: o.HwOption,
@@ -40,9 +41,11 @@ def run(
     sla: o.SlaOption = None,
     workload: o.WorkloadOption = None,
     arrivals: o.ArrivalsOption = None,
-    rate_scale: o.RateScaleOption = 1.0,
+    rate_scale: o.RateScaleOption = "1",
     requests: o.RequestsOption = None,
     mix: o.MixOption = None,
+    slo: o.SloOption = None,
+    warmup: o.WarmupOption = None,
     prefill: o.PrefillOption = "",
     replicas: o.ReplicasOption = 1,
     router: o.RouterOption = "round-robin",
@@ -55,34 +58,43 @@ def run(
 ) -> None:
     """Replay a trace on a step-cost profile under several policies: a table and two pictures.
 
-    With --workload or --arrivals, requests arrive in time instead: latencies and throughput of a service.
+    With --workload or --arrivals, requests arrive in time instead: latencies and throughput of a service,
+    and with --slo who gets them.
 
     Example: dspark-sim run --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --concurrency 1,16,64,256
     """
     from dspark_sim.engine.serving import Serving
 
-    traffic = open_loop.Traffic(workload, arrivals, rate_scale, requests, tuple(mix or ())).checked()
-    serving = Serving(prefill or ("none" if traffic is None else "mixed"), replicas, router, lockstep)
+    arriving = workload is not None or arrivals is not None
+    open_loop.check_words(o.given(ctx), arrivals=arriving)
+    serving = Serving(prefill or ("mixed" if arriving else "none"), replicas, router, lockstep)
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
-    asked = plan.make_plan(
-        trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
+    asked = None
+    if arriving:
+        traffic = open_loop.asked_traffic(workload, arrivals, requests, mix)
+        asked = open_loop.ask(traffic, rate_scale=rate_scale, slo=slo, warmup=warmup)
+    made = plan.make_plan(
+        trace, hw, policies=policy, loads=[plan.ANY_LOAD] if arriving else loads,
+        seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
         replicate=replicate, serving=serving,
     )  # fmt: skip
-    if timeline is not None:
-        open_loop.check_timeline(asked.tasks)
-    if traffic is not None:
-        open_loop.serve_all(asked, traffic, out=out, timeline=timeline, as_json=json_out)
+    if asked is not None:
+        open_loop.serve_all(made, asked, jobs=jobs, out=out, timeline=timeline, as_json=json_out, force=force)
         return
-    folder = plan.chosen_folder(out, "runs", asked, json_out, force=force)
-    results = answer.compute(asked, jobs)
-    document = answer.frontier_document(results, asked.baseline, slas)
+    if timeline is not None:
+        open_loop.check_timeline(made.tasks)
+    folder = plan.chosen_folder(out, "runs", made, json_out, force=force)
+    results = answer.compute(made, jobs)
+    document = answer.frontier_document(results, made.baseline, slas)
     # Written before it is printed: a reader who leaves the pipe early does not lose the simulation.
     if folder is not None:
         answer.write_all(results, document, folder)
     if json_out:
         answer.print_run_json(results)
     else:
-        answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
+        answer.print_answer(results, made.baseline, document, readings=len(loads) > 1 or slas is not None)
     if timeline is not None:
-        open_loop.draw_timeline(timeline, open_loop.log_of(asked.tasks[0], None))
+        from dspark_sim.sweep import run_log
+
+        open_loop.draw_timeline(timeline, run_log(made.tasks[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,29 @@ def t_interval(values: Iterable[float]) -> Interval:
 
     half = float(stdtrit(x.size - 1, (1 + LEVEL) / 2) * x.std(ddof=1) / np.sqrt(x.size))
     return Interval(mean, mean - half, mean + half, x.size)
+
+
+def jackknife(whole: float, left_out: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of an estimate from n independent replications taken together.
+
+    whole ± t_{n-1, 0.975} sqrt((n - 1) / n sum (x_i - mean x)^2), x_i the estimate without replication i
+    (Tukey's jackknife). For what is not a mean of the replications' own values, such as a pooled quantile.
+
+    Args:
+        whole: the estimate from all replications.
+        left_out: that without each of them.
+
+    Returns:
+        None with fewer than two replications.
+    """
+    x = np.asarray(left_out, dtype=np.float64)
+    if x.size < 2:
+        return None
+    from scipy.special import stdtrit
+
+    error = float(np.sqrt((x.size - 1) / x.size * ((x - x.mean()) ** 2).sum()))
+    half = float(stdtrit(x.size - 1, (1 + LEVEL) / 2)) * error
+    return whole - half, whole + half
 
 
 def paired_change_pct(arm: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
