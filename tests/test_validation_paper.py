@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_sim.hardware.cost import StepCost
-from dspark_sim.validation import paper_cost, paper_predict
+from dspark_sim.validation import paper_cost, paper_predict, paper_run
 from dspark_sim.validation.paper_cost import Curve, MtpStep, PaperStep, figure7, figure8, fit_mtp_step
 from dspark_sim.validation.paper_predict import DSPARK, predict
-from dspark_sim.validation.priors import DSPARK_ACCEPTED_LEN, PAPER, draw, modes
+from dspark_sim.validation.priors import (
+    AFTERWARDS,
+    DSPARK_ACCEPTED_LEN,
+    MTP_PER_REQUEST,
+    PAPER,
+    draw,
+    modes,
+)
 from dspark_sim.validation.priors_vllm import EXPERTS, UNKNOWNS
 from dspark_sim.validation.yields import YieldLaw
 
@@ -118,6 +125,30 @@ def test_priors_are_ranges_with_reasons(model):
         assert prior.low <= prior.mode <= prior.high
         assert prior.low < prior.high
         assert len(prior.why) > 20
+
+
+@pytest.mark.parametrize(("model", "floor"), [("V4-Pro", 0.92), ("V4-Flash", 0.66)])
+def test_no_token_may_be_faster_than_the_fastest_product(model, floor):
+    """What was declared afterwards: the share of the slope that tokens need at 1.48 PFLOP/s of FP8."""
+    active = {"V4-Pro": 49e9, "V4-Flash": 13e9}[model]
+    least_ms = 1e3 * 2 * active / 1.48e15
+    slopes_ms = [1.79 / 2 * fit_mtp_step(curve(model)).linear_ms for curve in (figure7, figure8)]
+    changed = AFTERWARDS["token_share"]
+    drafting = 1 + MTP_PER_REQUEST * PAPER[model]["draft_per_request"].mode * changed / 2
+    shares = [least_ms * drafting / slope for slope in slopes_ms]
+    assert min(shares) == pytest.approx(floor, abs=0.01)
+    assert max(shares) < 1
+    assert floor < changed <= PAPER[model]["token_share"].high
+
+
+def test_anchors_without_draws_have_no_interval():
+    model = paper_run.Model("V4-Flash", None, 0)
+    served = paper_run.Served(
+        "V4-Flash", DSPARK, RUNNING, RUNNING, RUNNING, np.ones((2, 7)), np.ones((2, 7)), np.ones(7)
+    )
+    rows = model.afterwards(served)
+    assert [row["sla"] for row in rows] == [80, 120]
+    assert all("low" not in row and row["throughput_gain_pct"] > 0 for row in rows)
 
 
 def test_draws_stay_in_range_and_do_not_depend_on_each_other():

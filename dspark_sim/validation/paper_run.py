@@ -30,6 +30,7 @@ from dspark_sim.validation.paper_cost import (
 )
 from dspark_sim.validation.paper_predict import DSPARK, GAMMA, predict, step_at
 from dspark_sim.validation.priors import (
+    AFTERWARDS,
     DSPARK_ACCEPTED_LEN,
     MTP_ACCEPTED_LEN,
     PAPER,
@@ -45,8 +46,10 @@ from dspark_sim.workload.traces import Trace
 POLICIES = ("mtp:k=1", DSPARK, "mtp:k=3", "mtp:k=5")
 _DRAWS = 600
 _TAILS = (0.025, 0.975)
+_ANCHOR_CONCURRENCY = np.unique(np.round(np.geomspace(2, 600, 150)))
+_BOUNDS = ("low", "high", "speedup_pct_bounds")
 _TOKENS_A_REQUEST = 2_000  # two texts
-_LEAST_TOKENS, _ANCHORS = 20_000, 150_000
+_LEAST_TOKENS, _ANCHORS = 120_000, 150_000
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class Model:
     def anchors(self, dspark: Served) -> list[dict[str, Any]]:
         """Return DSpark against MTP-1 at each SLA anchor, on figure 7's own MTP-1 curve."""
         fit = fit_mtp_step(figure7(self.name))
-        concurrency = np.unique(np.round(np.geomspace(2, 600, 150)))
+        concurrency = _ANCHOR_CONCURRENCY
         shift = np.interp(concurrency, dspark.concurrency, dspark.shift)
         centre = predict(fit, self.centre, concurrency, DSPARK).tok_per_s_DC * shift
         drawn = predict(fit, self.draws, concurrency, DSPARK).tok_per_s_DC * shift * self.structure
@@ -193,12 +196,26 @@ class Model:
         rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
         return [self._anchor(row, concurrency, curves) for row in rows]
 
+    def afterwards(self, dspark: Served) -> list[dict[str, Any]]:
+        """Return the anchors at the most likely unknowns but for those declared afterwards; no intervals."""
+        changed = {name: np.array([value]) for name, value in AFTERWARDS.items()}
+        concurrency = _ANCHOR_CONCURRENCY
+        shift = np.interp(concurrency, dspark.concurrency, dspark.shift)
+        fit = fit_mtp_step(figure7(self.name))
+        curve = predict(fit, {**self.centre, **changed}, concurrency, DSPARK).tok_per_s_DC * shift
+        rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
+        return [
+            {key: value for key, value in self._anchor(row, concurrency, curve).items() if key not in _BOUNDS}
+            for row in rows
+        ]
+
     def _anchor(self, row: Mapping[str, str], concurrency: FloatArray, curves: FloatArray) -> dict[str, Any]:
         sla, gain = float(row["sla"]), float(row["throughput_gain_pct"])
         base = float(np.interp(sla, *frontier7(self.name)))
         at_sla = np.array([np.interp(sla, (curve / concurrency)[::-1], curve[::-1]) for curve in curves])
         matched = np.array([np.interp(base, curve, curve / concurrency) for curve in curves])
-        low, high = np.quantile(at_sla[1:], _TAILS)
+        # The first curve is the prediction; without draws beside it there is no interval.
+        low, high = np.quantile(at_sla[1:] if len(at_sla) > 1 else at_sla, _TAILS)
         return {
             "model": self.name,
             "sla": sla,
@@ -213,7 +230,9 @@ class Model:
             "high": float(high),
             "mtp1_tok_per_s_per_gpu": base,
             "published_tok_per_s_per_gpu": base * (1 + gain / 100),
-            "speedup_pct_bounds": (100 * (np.quantile(matched[1:], _TAILS) / sla - 1)).tolist(),
+            "speedup_pct_bounds": (
+                100 * (np.quantile(matched[1:] if len(matched) > 1 else matched, _TAILS) / sla - 1)
+            ).tolist(),
         }
 
 

@@ -110,6 +110,13 @@ PAPER: dict[str, dict[str, Prior]] = {
     },
 }
 
+#: Declared after the printed anchors had been seen, shown beside the prediction and never in its place. The
+#: range of ``token_share`` above is wider than GPUs allow. The fastest FP8 product published for an H800 at
+#: any size runs at 1.48 PFLOP/s (alibaba/InferSim f2293dab6, DeepGEMM), so a token of V4-Pro, 49 G active
+#: parameters, takes at least .066 ms; a token of its MTP-1 slope is .070 (figure 7) to .074 ms (figure 8),
+#: draft included. That is a share of .92 to 1; a token of V4-Flash allows any share above .66.
+AFTERWARDS: dict[str, float] = {"token_share": 0.96}
+
 #: MTP-1's one serial pass over DSpark's block: one of its three layers, and two of its fifteen layer
 #: tokens with one of its five logit rows.
 MTP_FIXED, MTP_PER_REQUEST = 1 / 3, 1 / 6
