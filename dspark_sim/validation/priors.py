@@ -114,7 +114,7 @@ PAPER: dict[str, dict[str, Prior]] = {
 #: range of ``token_share`` above is wider than GPUs allow. The fastest FP8 product published for an H800 at
 #: any size runs at 1.48 PFLOP/s (alibaba/InferSim f2293dab6, DeepGEMM), so a token of V4-Pro, 49 G active
 #: parameters, takes at least .066 ms; a token of its MTP-1 slope is .070 (figure 7) to .074 ms (figure 8),
-#: draft included. That is a share of .92 to 1; a token of V4-Flash allows any share above .66.
+#: draft included. That is a share of .92 to 1; a token of V4-Flash allows any share above .67.
 AFTERWARDS: dict[str, float] = {"token_share": 0.96}
 
 #: MTP-1's one serial pass over DSpark's block: one of its three layers, and two of its fifteen layer
