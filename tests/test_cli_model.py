@@ -143,6 +143,22 @@ def test_one_recording_holds_all_kinds_and_none_changes_the_others(three, record
         )
 
 
+def test_drafters_are_compared_on_the_same_texts(world, three, capsys):
+    named = [word for kind, folder in three[1].items() for word in ("--drafter", f"{kind}={folder}")]
+    asked = [str(world / "texts.parquet"), *named, "--target", str(world), "--per-domain", "9"]
+    capsys.readouterr()
+    assert dispatch(["evaluate", *asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["drafters"]) == ["dspark", "dflash", "mtp"]
+    assert set(found["against_first"]) == {"dflash", "mtp"}
+    assert found["prompts"] == {"chat": 8, "code": 8}
+    for one in found["drafters"].values():
+        assert 1 <= one["mean"]["low"] <= one["mean"]["value"] <= one["mean"]["high"]
+    assert dispatch(["evaluate", *asked]) == 0
+    assert "dspark over mtp: " in capsys.readouterr().out
+    assert dispatch(["evaluate", str(world / "texts.parquet"), "--held-out", "--target", str(world)]) == 2
+
+
 @pytest.mark.parametrize("kind", ["dflash", "mtp"])
 def test_other_drafters_decode_live_as_they_replay(world, three, kind, capsys):
     out = live(world, f"{kind}={three[1][kind]}", three[0], "full", 4, name=kind)

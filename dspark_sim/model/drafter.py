@@ -73,9 +73,7 @@ class Drafter(nn.Module):
         self.head = make_head(config.head, config.previous_size, draft_size, config.markov_rank, d)
         self.mask = nn.Parameter(torch.zeros(d)) if config.learned_mask else None
         rank = config.markov_rank if config.confidence_with_markov else 0
-        self.confidence = (
-            ConfidenceHead(d, rank, config.confidence_statistics) if config.confidence else None
-        )
+        self.confidence = ConfidenceHead(d, rank, config.confidence_statistics) if config.confidence else None
         self.register_buffer("embed", torch.empty(0, d), persistent=False)
         self.register_buffer("lm_head", torch.empty(0, d), persistent=False)
         ids = (

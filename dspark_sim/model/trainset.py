@@ -21,7 +21,12 @@ from dspark_sim.model.losses import IGNORE
 
 def is_held_out(prompt_id: str, percent: int) -> bool:
     """Whether a prompt belongs to the held-out ``percent``: by a hash of its id, so in every run alike."""
-    return int.from_bytes(hashlib.sha256(prompt_id.encode()).digest()[:4], "big") % 100 < percent
+    return int.from_bytes(prompt_order(prompt_id)[:4], "big") % 100 < percent
+
+
+def prompt_order(prompt_id: str) -> bytes:
+    """Sort key that shuffles prompts, in every run alike."""
+    return hashlib.sha256(prompt_id.encode()).digest()
 
 
 class TrainSet:
@@ -70,10 +75,7 @@ class TrainSet:
         chosen: list[Text] = []
         counts: Counter[str] = Counter()
 
-        def by_hash(where: tuple[Shard, int]) -> bytes:
-            return hashlib.sha256(where[0].keys[where[1]][0].encode()).digest()
-
-        for shard, n in sorted(self.held_out, key=by_hash):
+        for shard, n in sorted(self.held_out, key=lambda where: prompt_order(where[0].keys[where[1]][0])):
             domain = shard.keys[n][1]
             if counts[domain] < per_domain:
                 counts[domain] += 1
