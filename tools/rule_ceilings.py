@@ -136,7 +136,7 @@ def speed(trace: Trace, hw: HardwareProfile, load: int, plan: Plan, seed: int) -
         in_tail_RG = np.where(place < tail_R[:, None], confidence_NG[origin_R[:, None], at_RG], 0.0)
         step = Step(
             survival_NG[row_R],
-            np.cumprod(in_tail_RG, axis=1),
+            np.cumprod(in_tail_RG, axis=1, dtype=np.float64),
             tail_R,
             last_Q[text_R] - row_R,
             (hits_R + 6 * mean) / (tests_R + 6),
