@@ -76,6 +76,23 @@ def drafter(world, corpus):
     return world / "drafter"
 
 
+def test_a_refitted_head_is_written_scored_and_recorded(world, corpus, drafter, tmp_path, capsys):
+    asked = ["refit", str(drafter), str(corpus), "--target", str(world), "--held-out", "30"]
+    assert dispatch([*asked, "--save", str(tmp_path / "new"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["after"]["share"]) == 3
+    assert document["prompts"] > document["scored_on"] > 0
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["confidence_head_with_statistics"] is True
+    assert config["confidence_refit"]["prompts"] == document["prompts"]
+    one = [
+        "record", "--texts", str(corpus), "--target", str(world), "--drafter", str(tmp_path / "new"),
+        "--requests", "2", "--out", str(tmp_path / "x.parquet"),
+    ]  # fmt: skip
+    assert dispatch(one) == 0
+    assert read_trace(tmp_path / "x.parquet").drafter(None).has_confidence
+
+
 @pytest.fixture(scope="module")
 def recorded(world, corpus, drafter):
     asked = [
@@ -165,6 +182,14 @@ def test_other_drafters_decode_live_as_they_replay(world, three, kind, capsys):
     capsys.readouterr()
     assert dispatch(["replay-check", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["agrees"]
+
+
+def test_a_device_that_is_not_there_is_refused(world, corpus, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    asked = [str(corpus), "--out", str(world / "no"), "--target", str(world), "--device", "cuda"]
+    assert dispatch(["train", *asked]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
 
 
 def test_training_leaves_its_curve_as_table_and_picture(world, drafter):
