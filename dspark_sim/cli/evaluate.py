@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dspark_sim.cli.generate import DRAFTER, TARGET
+from dspark_sim.cli.generate import DRAFTER, TARGET, load_on
 
 if TYPE_CHECKING:
     from dspark_sim.model.corpus import Text
@@ -27,6 +27,7 @@ def evaluate(
     per_domain: Annotated[int | None, typer.Option(min=1, help="Texts of each domain; default: all.")] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Resamples of prompts, for the intervals.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, or cuda (weights and products in bfloat16).")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads.")] = 1,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -39,13 +40,12 @@ def evaluate(
     from dspark_sim.cli.common import print_json, progress
     from dspark_sim.model import recording
     from dspark_sim.model.comparison import compare, score_texts
-    from dspark_sim.model.loading import load_target
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
     info, found = recording.open_texts(texts)
     chosen = _choose(found, held_out, per_domain)
-    loaded = load_target(target)
+    loaded = load_on(target, device)
     drafters = recording.load_named(drafter or [DRAFTER], loaded)
     with progress(len(chosen), "evaluating") as advance:
         scores = score_texts(loaded, {d.name: d.drafter for d in drafters}, info, chosen, advance)

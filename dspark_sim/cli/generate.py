@@ -33,6 +33,7 @@ def generate(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sampling.")] = 0,
     worker: Annotated[str, typer.Option(help="I/N: this process takes every N-th answer.")] = "0/1",
+    device: Annotated[str, typer.Option(help="cpu, or cuda (weights and products in bfloat16).")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads; two processes beat two threads.")] = 1,
     export: Annotated[
         Path | None, typer.Option(help="Also write all texts of the folder as one parquet (ids).")
@@ -44,11 +45,10 @@ def generate(
     """
     from dspark_sim.model.corpus import export_texts
     from dspark_sim.model.drafter_config import target_tap_layers
-    from dspark_sim.model.loading import load_target
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
-    part, loaded = parse_worker(worker), load_target(target)
+    part, loaded = parse_worker(worker), load_on(target, device)
     sample_texts(
         loaded, prompts, out, samples=samples, temperature=temperature, max_new_tokens=max_new_tokens,
         seed=seed, part=part, max_prompt_tokens=max_prompt_tokens, max_response_tokens=max_tokens,
@@ -98,6 +98,19 @@ def sample_texts(
     seconds = time.monotonic() - started
     warn(f"sampled {tokens:,} tokens in {seconds:.0f} s ({tokens / max(seconds, 1e-9):.0f} tokens/s)")
     return tokens
+
+
+def load_on(target: str, device: str) -> Target:
+    """Return the target on ``device``.
+
+    Raises:
+        InputError: no such target, or no such device on this machine.
+    """
+    from dspark_sim.model.loading import load_target
+    from dspark_sim.model.runtime import check_device
+
+    check_device(device)
+    return load_target(target, device=device)
 
 
 def parse_worker(text: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dspark_sim.cli.generate import DRAFTER, TARGET, parse_worker, sample_texts
+from dspark_sim.cli.generate import DRAFTER, TARGET, load_on, parse_worker, sample_texts
 
 if TYPE_CHECKING:
     from dspark_sim.model.target import Target
@@ -40,6 +40,7 @@ def record(
         Path | None, typer.Option(help="Folder of finished requests; default OUT.parts. Resumes.")
     ] = None,
     worker: Annotated[str, typer.Option(help="I/N: this process takes every N-th prompt.")] = "0/1",
+    device: Annotated[str, typer.Option(help="cpu, or cuda (weights and products in bfloat16).")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads; two processes beat two threads.")] = 1,
     live: Annotated[bool, typer.Option("--live", help="Decode live and log ordinary rounds.")] = False,
     trace: Annotated[
@@ -58,7 +59,6 @@ def record(
     Example: dspark-sim record --prompts prompts.jsonl --out mine.parquet
     """
     from dspark_sim.errors import InputError
-    from dspark_sim.model.loading import load_target
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
@@ -67,11 +67,11 @@ def record(
         if prompts is None or not trace:
             raise InputError("record --live needs --prompts FILE and --trace FILE (whose prompts they are)")
         ask = LiveAsk(prompts, trace, policy, concurrency, hw, passes, requests, seed)
-        _live(load_target(target), names, ask, out)
+        _live(load_on(target, device), names, ask, out)
         return
     if (prompts is None) == (texts is None):
         raise InputError("record needs either --prompts FILE or --texts FILE, not both")
-    part, folder, loaded = parse_worker(worker), parts or out.with_suffix(".parts"), load_target(target)
+    part, folder, loaded = parse_worker(worker), parts or out.with_suffix(".parts"), load_on(target, device)
     if prompts is not None:
         texts = folder / "texts"
         sample_texts(

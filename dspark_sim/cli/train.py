@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dspark_sim.cli.generate import TARGET
+from dspark_sim.cli.generate import TARGET, load_on
 
 if TYPE_CHECKING:
     from dspark_sim.model.drafter_config import DrafterConfig
@@ -43,6 +43,9 @@ def train(
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Also write the drafter here, in float16.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of start and order.")] = 0,
+    device: Annotated[
+        str, typer.Option(help="cpu, or cuda (the frozen target and products in bfloat16).")
+    ] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads.")] = 1,
 ) -> None:
     """Train a drafter against the frozen target's stored features; kill and repeat to resume.
@@ -50,13 +53,12 @@ def train(
     Example: dspark-sim train corpus --out runs/dspark --save drafters/dspark
     """
     from dspark_sim.model.checkpoints import save_drafter
-    from dspark_sim.model.loading import load_target
     from dspark_sim.model.runtime import SHIPPED_DTYPE, use_threads
     from dspark_sim.model.train import train as run_training
     from dspark_sim.model.trainer import TrainConfig, init_from_target
 
     use_threads(threads)
-    loaded = load_target(target)
+    loaded = load_on(target, device)
     ids = _draft_ids(corpus, out, draft_vocab, loaded)
     config = drafter_config(loaded, head=head, gamma=gamma, layers=layers, rank=rank, ids=ids)
     drafter = init_from_target(config, loaded, seed)

@@ -111,7 +111,8 @@ class Recorder:
             self._prompt_taps, _ = self._forward(ids[: text.prompt_len], 0)
             self._prompt = prompt
         if text.response_len == 1:  # nothing after token 0: no distribution is asked for
-            return _TextPass(self._prompt_taps, torch.zeros(0, self.target.config.vocab_size))
+            nothing = torch.zeros(0, self.target.config.vocab_size, device=self.target.device)
+            return _TextPass(self._prompt_taps, nothing)
         taps, hidden = self._forward(ids[text.prompt_len : -1], text.prompt_len)
         chunks = [self._probabilities(part) for part in torch.split(hidden, self.anchors_at_once)]
         return _TextPass(torch.cat([self._prompt_taps, taps]), torch.cat(chunks))

@@ -133,6 +133,7 @@ def recording_settings(
     return {
         "target": info.target,
         "dtype": str(recorder.target.dtype).removeprefix("torch."),
+        "device": recorder.target.device.type,
         "temperature": recorder.temperature,
         "top_p": recorder.top_p,
         "seed": recorder.seed,
