@@ -69,17 +69,15 @@ def cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for profile in args.profiles or PROFILES[args.half]:
             hw = load_profile(profile)
             for load in args.loads:
+                size = {"load": load, "each": args.tokens_per_user}
                 speeds = {
-                    spec: [
-                        speed(part, hw, spec, load, args.tokens_per_user * load, n)
-                        for n, part in enumerate(parts)
-                    ]
+                    spec: [speed(part, hw, spec, seed=n, **size) for n, part in enumerate(parts)]
                     for spec in specs
                 }
                 yield {"trace": name, "profile": profile, "load": load, "tok_per_s": speeds}
 
 
-def speed(part: Trace, hw: HardwareProfile, spec: str, load: int, output_tokens: int, seed: int) -> float:
+def speed(part: Trace, hw: HardwareProfile, spec: str, *, load: int, each: int, seed: int) -> float:
     """Return the throughput of a policy [tok/s]; ``POLICY@k``: with blocks cut to k tokens."""
     spec, _, length = spec.partition("@")
     head = part.drafter()
@@ -87,7 +85,7 @@ def speed(part: Trace, hw: HardwareProfile, spec: str, load: int, output_tokens:
     trace = axis("gamma").change(world, int(length or head.gamma)).trace if length else part
     policy = parse_policy(spec)
     return tok_per_s(
-        simulate(trace, hw, policy, concurrency=load, seed=seed, output_tokens=output_tokens)
+        simulate(trace, hw, policy, concurrency=load, output_tokens=each * load, seed=seed)
     )  # fmt: skip
 
 
