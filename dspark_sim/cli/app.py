@@ -43,6 +43,8 @@ COMMANDS: dict[str, str] = {
     "calibrate": "dspark_sim.cli.calibrate:calibrate",
     "hw": "dspark_sim.cli.hw:app",
     "profile": "dspark_sim.cli.profile:profile",
+    "fit": "dspark_sim.cli.fit:fit",
+    "predict": "dspark_sim.cli.predict:predict",
     "validate": "dspark_sim.cli.validate:validate",
     "generate": "dspark_sim.cli.generate:generate",
     "train": "dspark_sim.cli.train:train",

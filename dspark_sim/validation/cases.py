@@ -13,6 +13,8 @@ from dspark_sim.schema import FloatArray
 #: name -> "module:function"; the function takes a seed and returns a :class:`CaseResult`.
 CASES: dict[str, str] = {
     "paper": "dspark_sim.validation.paper:paper",
+    "vllm-flash": "dspark_sim.validation.vllm:vllm_flash",
+    "vllm-pro": "dspark_sim.validation.vllm:vllm_pro",
     "figure5": "dspark_sim.validation.figure5:figure5",
     "dcut": "dspark_sim.validation.dcut:dcut",
     "kv-capped": "dspark_sim.validation.kv_capped:kv_capped",

@@ -18,5 +18,10 @@ def source_of(name: str) -> str:
     return _lines(name)[0].removeprefix("# source: ")
 
 
+def path_of(name: str) -> Path:
+    """Return where ``data/NAME.csv`` lies."""
+    return _FOLDER / f"{name}.csv"
+
+
 def _lines(name: str) -> list[str]:
-    return (_FOLDER / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    return path_of(name).read_text(encoding="utf-8").splitlines()
