@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dspark_sim.errors import InputError
+from dspark_sim.workload.fitting import calibrate
 from dspark_sim.workload.published import DSV4_PRO, PUBLISHED, conditionals_of, published, source_of
+from dspark_sim.workload.synth_confidence import match_auc, mean_auc, overconfident
 from dspark_sim.workload.synth_modes import accepted_len_of, alike, law
 from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, synthesise
 from dspark_sim.workload.trace_io import read_trace
@@ -43,6 +45,64 @@ def test_the_acceptance_asked_for_is_met_on_visited_anchors(trace: Trace):
     drafter = trace.drafter()
     everywhere = (drafter.accepted_N[trace.remaining_N > 0] > 0).mean()
     assert everywhere > CHAT[0].conditional[0] + 0.01, "all anchors would overstate acceptance"
+
+
+# Confidences as good as asked
+
+
+@pytest.mark.parametrize("auc", [0.7, 0.9])
+def test_spreads_are_scaled_until_the_auc_is_the_one_asked_for(auc: float):
+    wanted = (0.8, 0.7, 0.6)
+    toy = replace(
+        SPEC, drafters=(SynthDrafter("dspark", "dspark", wanted),), requests=80, output_tokens=100.0
+    )
+    spec = match_auc(toy, auc)
+    assert spec.noise == toy.noise
+    assert spec.spread_rounds / spec.spread_positions == pytest.approx(
+        toy.spread_rounds / toy.spread_positions
+    )
+    found = synthesise(spec, "toy")
+    assert mean_auc(found, "dspark") == pytest.approx(auc, rel=0.01)
+    np.testing.assert_allclose(conditional(found), wanted, atol=0.01)
+
+
+def test_confidences_are_off_by_what_was_asked_for(trace: Trace):
+    wanted = [0.057, 0.07, 0.082, 0.07, 0.058, 0.045, 0.033]
+    sure = overconfident(trace, wanted)
+    check_trace(sure, "toy")
+    drafter = sure.drafter()
+    scores = reliability(drafter, evidence(sure, drafter, visited(sure, drafter)), calibrated=False)
+    np.testing.assert_allclose(scores.ece_G, wanted, atol=0.01)
+    np.testing.assert_array_equal(drafter.accepted_N, trace.drafter().accepted_N)
+    np.testing.assert_array_equal(drafter.logits_NG()[:, 0], drafter.logits_NG(free=True)[:, 0])
+    assert sure.meta["notes"]["requested_ece"] == wanted
+    mended = calibrate(sure, "dspark", "bias", 0)
+    assert mended.after.ece_G.mean() < 0.5 * mended.before.ece_G.mean()
+
+
+@pytest.mark.parametrize(
+    ("ece", "message"),
+    [
+        ([0.1, 0.2], "expected 1 or 7 numbers in 0..1"),
+        ([-0.1], "expected 1 or 7 numbers in 0..1"),
+        ([0.6], "calibration error at position 1: 0.6 cannot be reached"),
+    ],
+)
+def test_calibration_errors_that_no_bias_reaches(trace: Trace, ece: list[float], message: str):
+    with pytest.raises(InputError, match=message):
+        overconfident(trace, ece)
+
+
+def test_aucs_that_no_spread_reaches():
+    small = replace(SPEC, requests=30)
+    with pytest.raises(InputError, match=r"AUC 0.999: scaling the spreads gives 0\.\d+ to 0\.\d+"):
+        match_auc(small, 0.999)
+    with pytest.raises(InputError, match="needs a drafter of kind dspark, and a spread above 0"):
+        match_auc(replace(small, spread_requests=0.0, spread_rounds=0.0, spread_positions=0.0), 0.8)
+    with pytest.raises(InputError, match="needs a drafter of kind dspark"):
+        match_auc(replace(small, drafters=(SynthDrafter("m", "mtp", (0.5,)),)), 0.8)
+    with pytest.raises(InputError, match="no drafter has a confidence head"):
+        overconfident(synthesise(replace(small, drafters=(SynthDrafter("m", "mtp", (0.5,)),)), "m"), [0.1])
 
 
 # Modes

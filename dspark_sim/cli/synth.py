@@ -65,6 +65,13 @@ def synth(
     noise: Annotated[
         float | None, typer.Option(help="Spread that confidences do not see, in logits [default: 0.5].")
     ] = None,
+    auc: Annotated[
+        float | None,
+        typer.Option(min=0.5, max=1, help="Scale the spreads until the survival's mean AUC is this."),
+    ] = None,
+    ece: Annotated[
+        str, typer.Option(help="Calibration error of the survival, too sure: one number, or one a position.")
+    ] = "",
     correlation: Annotated[float, typer.Option(help="Of rounds' difficulty, token to token.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Trace to write; default NAME.synth.parquet.")] = None,
@@ -76,12 +83,14 @@ def synth(
     Example: dspark-sim synth --like qwen3-4b-chat --out chat.synth.parquet
     """
     from dspark_sim.cli.common import new_file
+    from dspark_sim.workload.synth_confidence import match_auc, overconfident
     from dspark_sim.workload.synth_spec import ALIKE, SynthSpec
     from dspark_sim.workload.synthetic import synthesise
     from dspark_sim.workload.trace_io import write_trace
 
     base = _base(_Said(like, accept, records, accepted_len), gamma, kind)
     path = new_file(out or Path(f"{base.name}.synth.parquet"), force)
+    errors = _numbers(ece, "--ece") if ece else ()
     spreads = {
         "spread_requests": spread_requests,
         "spread_rounds": spread_rounds,
@@ -105,7 +114,10 @@ def synth(
         dwell=dwell,
         **unsaid | {name: value for name, value in spreads.items() if value is not None},
     )
-    trace = synthesise(spec, path.name.removesuffix(".parquet"))
+    name = path.name.removesuffix(".parquet")
+    trace = synthesise(spec if auc is None else match_auc(spec, auc), name)
+    if errors:
+        trace = overconfident(trace, errors)
     write_trace(path, trace)
     _print(trace, spec, path, json_out)
 
@@ -191,10 +203,16 @@ def parse_accept(word: str) -> SynthDrafter:
         raise InputError(
             f"--accept {word!r}: expected NAME:KIND=c1,c2,... with KIND one of {', '.join(_KINDS)}"
         )
+    return SynthDrafter(name, cast("DraftKind", kind), _numbers(numbers, f"--accept {word!r}"))
+
+
+def _numbers(words: str, what: str) -> tuple[float, ...]:
+    from dspark_sim.errors import InputError
+
     try:
-        return SynthDrafter(name, cast("DraftKind", kind), tuple(float(c) for c in numbers.split(",")))
+        return tuple(float(word) for word in words.split(","))
     except ValueError:
-        raise InputError(f"--accept {word!r}: expected numbers after '=', as in dspark=0.8,0.75") from None
+        raise InputError(f"{what}: expected numbers with commas between them, as in 0.8,0.75") from None
 
 
 def _print(trace: Trace, spec: SynthSpec, path: Path, json_out: bool) -> None:
@@ -230,14 +248,18 @@ def _row(drafter: dict[str, Any], spec: SynthSpec) -> dict[str, Any]:
         "requested_accepted_len": accepted_len_of(wanted),
         "requested": law(spec.mode, wanted).tolist(),
         "conditional": figures["conditional"],
+        "auc": figures.get("auc_raw"),
+        "ece": figures.get("ece_raw"),
     }
 
 
 def _cells(row: dict[str, Any], j: int) -> dict[str, str]:
     from dspark_sim.results.tables import number
 
-    return {
+    scores = {"survival\nAUC": row["auc"], "\nECE": row["ece"]}
+    cells = {
         "position": str(j + 1),
         "conditional acceptance\nrequested": f"{row['requested'][j]:.3f}",
         "\nin the trace": number(row["conditional"][j], 3),
     }
+    return cells | {name: number(values[j], 3) for name, values in scores.items() if values}
