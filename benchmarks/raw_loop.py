@@ -46,13 +46,14 @@ class RawLoop:
         request = self.order[:users]
         self.last_R = self.last_Q[request]
         self.row_R = self.first_Q[request] + rng.integers(0, self.last_R - self.first_Q[request])
-        self.clock_s, self.tokens = 0.0, 0
+        self.clock_s, self.tokens, self.steps = 0.0, 0, 0
         nothing = len(self.lagged_LW) - 1 if rule == "dspark-async" else 0
         self.ring = np.full((LAG, users), nothing)
         self.nothing = nothing
 
     def run(self, steps: int) -> None:
         """Go on for ``steps`` steps."""
+        self.steps += steps
         if self.rule == "dspark-async":
             self._run_async(steps)
         else:

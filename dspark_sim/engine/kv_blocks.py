@@ -24,7 +24,7 @@ class KvBlocks:
     def __init__(self, total: int, block_tokens: int, watermark: float, lookahead: int) -> None:
         self.total = self.free = total
         self.block_tokens = block_tokens
-        self._kept_free = int(np.ceil(watermark * total))
+        self.kept_free = int(np.ceil(watermark * total))
         self._ahead = lookahead + block_tokens - 1
 
     @property
@@ -38,7 +38,7 @@ class KvBlocks:
 
     def take_if_admissible(self, blocks: int) -> bool:
         """Allocate ``blocks`` for a new request if they lie above the watermark, or the cache is empty."""
-        fits = blocks <= self.free - self._kept_free or blocks <= self.free == self.total
+        fits = blocks <= self.free - self.kept_free or blocks <= self.free == self.total
         if fits:
             self.free -= blocks
         return fits

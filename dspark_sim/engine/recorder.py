@@ -6,7 +6,10 @@ once.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from array import array
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -14,26 +17,29 @@ from dspark_sim.engine.requests import Requests, Tickets
 from dspark_sim.schema import FloatArray, GapLog, IntArray, RequestLog, RunLog, StepLog
 
 _CHUNK_ROUNDS = 1 << 16
-_CHUNK_STEPS = 1 << 14
+_CHUNK_VALUES = 1 << 18
 _NO_ROUNDS: IntArray = np.empty(0, dtype=np.int64)
 
 
-class StepRow(NamedTuple):
-    """One step on record: the columns of :class:`StepLog` that are known as it ends, and a shared gap."""
-
-    start_s: float
-    step_s: float
-    num_running: int
-    batch_tokens: int
-    committed_tokens: int
-    prefill_tokens: int
-    prefill_outputs: int
-    resident: int
-    waiting: int
-    kv_blocks: int
-    replica: int
-    gap_s: float = 0.0
-    gap_requests: int = 0
+#: One step on record: the columns of :class:`StepLog` that are known as it ends, and the gap that its
+#: requests share.
+STEP_FIELDS = (
+    "start_s",
+    "step_s",
+    "num_running",
+    "batch_tokens",
+    "committed_tokens",
+    "prefill_tokens",
+    "prefill_outputs",
+    "resident",
+    "waiting",
+    "kv_blocks",
+    "replica",
+    "gap_s",
+    "gap_requests",
+)
+_RUNNING, _COMMITTED = STEP_FIELDS.index("num_running"), STEP_FIELDS.index("committed_tokens")
+StepRow = tuple[float, ...]
 
 
 class Recorder:
@@ -67,7 +73,7 @@ class Recorder:
         self._verify_len = np.empty(max(_CHUNK_ROUNDS, slots), dtype=np.int64)
         self._accepted = np.empty_like(self._verify_len)
         self._filled = 0
-        self._rows: list[StepRow] = []
+        self._rows = array("d")
         self._steps: list[FloatArray] = []
         self._gaps: list[FloatArray] = []
         self._finished: list[IntArray] = []
@@ -83,18 +89,43 @@ class Recorder:
         self, row: StepRow, verify_len_R: IntArray = _NO_ROUNDS, accepted_R: IntArray = _NO_ROUNDS
     ) -> None:
         """Note one step; ``accepted_R`` are draft tokens verified and accepted."""
+        committed = int(row[_COMMITTED])
         if not self.measuring:
-            self._warm_up(row.committed_tokens)
+            self._warm_up(committed)
             return
-        begin, end = self._filled, self._filled + row.num_running
-        if end > len(self._verify_len) or len(self._rows) >= _CHUNK_STEPS:
-            self._flush()
-            begin, end = 0, row.num_running
+        begin, end = self._filled, self._filled + verify_len_R.size
+        if end > len(self._verify_len) or len(self._rows) >= _CHUNK_VALUES:
+            self.flush()
+            begin, end = 0, verify_len_R.size
         self._verify_len[begin:end] = verify_len_R
         self._accepted[begin:end] = accepted_R
         self._filled = end
-        self._rows.append(row)
-        self.measured_tokens += row.committed_tokens
+        self._rows.extend(row)
+        self.measured_tokens += committed
+
+    @property
+    def tokens_left(self) -> float:
+        """Output tokens until the warm-up is over, or after it until all is measured."""
+        if not self.measuring:
+            return self._warmup_left
+        return math.inf if self._wanted is None else self._wanted - self.measured_tokens
+
+    def warm_up(self, committed: Iterable[int]) -> None:
+        """Note steps of the warm-up by their committed tokens."""
+        for tokens in committed:
+            self._warm_up(tokens)
+
+    def take(self, table: FloatArray, verify_len: IntArray, accepted: IntArray) -> None:
+        """Note many steps: rows [S, F] of :data:`STEP_FIELDS` and accepted tokens, and their rounds."""
+        self.flush()
+        self._count(verify_len.reshape(-1), accepted.reshape(-1))
+        self._steps.append(table)
+        self.measured_tokens += int(table[:, _COMMITTED].sum())
+
+    def _count(self, verify_len: IntArray, accepted: IntArray) -> None:
+        size = len(self._verify_len_counts)
+        self._verify_len_counts += np.bincount(verify_len, minlength=size)
+        self._accepted_counts += np.bincount(accepted, minlength=size)
 
     def gaps(self, gap_s: FloatArray) -> None:
         """Note gaps of single requests [s]."""
@@ -122,8 +153,8 @@ class Recorder:
             tickets: those that were sent.
             identity: those fields.
         """
-        self._flush()
-        table = np.concatenate([*self._steps, np.empty((0, len(StepRow._fields) + 1))]).T
+        self.flush()
+        table = np.concatenate([*self._steps, np.empty((0, len(STEP_FIELDS) + 1))]).T
         steps = _step_log(table)
         return RunLog(
             **identity,
@@ -156,7 +187,7 @@ class Recorder:
 
     def _gap_log(self, table: FloatArray) -> GapLog:
         single_s = np.concatenate([*self._gaps, np.empty(0)])
-        shared_s, requests = table[[StepRow._fields.index(n) for n in ("gap_s", "gap_requests")]]
+        shared_s, requests = table[[STEP_FIELDS.index(n) for n in ("gap_s", "gap_requests")]]
         shared = requests > 0
         counts = np.concatenate([requests[shared].astype(np.int64), np.ones(len(single_s), dtype=np.int64)])
         return GapLog(np.concatenate([shared_s[shared], single_s]), counts)
@@ -166,25 +197,24 @@ class Recorder:
         self.warmup_steps += 1
         self.measuring = self._warmup_left <= 0
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sum up what has been noted since the last time."""
         if not self._rows:
             return
         verify_len, accepted = self._verify_len[: self._filled], self._accepted[: self._filled]
-        size = len(self._verify_len_counts)
-        self._verify_len_counts += np.bincount(verify_len, minlength=size)
-        self._accepted_counts += np.bincount(accepted, minlength=size)
-        rows = np.array(self._rows)
-        ends = np.cumsum(rows[:, StepRow._fields.index("num_running")]).astype(np.int64)
+        self._count(verify_len, accepted)
+        rows = np.array(self._rows).reshape(-1, len(STEP_FIELDS))
+        ends = np.cumsum(rows[:, _RUNNING]).astype(np.int64)
         sums = np.concatenate([[0], np.cumsum(accepted)])[np.concatenate([[0], ends])]
         self._steps.append(np.column_stack([rows, np.diff(sums)]))
-        self._rows.clear()
+        self._rows = array("d")
         self._filled = 0
 
 
 def _step_log(table: FloatArray) -> StepLog:
     """Return the columns [F, S] of all rows; the last one is accepted tokens."""
     *columns, accepted = table
-    named = dict(zip(StepRow._fields, columns, strict=True))
+    named = dict(zip(STEP_FIELDS, columns, strict=True))
     times = {name: np.ascontiguousarray(named.pop(name)) for name in ("start_s", "step_s")}
     del named["gap_s"], named["gap_requests"]
     counts = {name: column.astype(np.int64) for name, column in named.items()}

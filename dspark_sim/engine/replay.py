@@ -45,6 +45,11 @@ class Replay:
     lagged_LW: NDArray[np.float32] | None
 
     @property
+    def width(self) -> int:
+        """Columns of the padded tables, W."""
+        return _width(self.gamma)
+
+    @property
     def lookahead(self) -> int:
         """Draft tokens per request that a step must have KV and token budget for."""
         return 0 if self.draft_kind == "none" else self.draft_tokens
@@ -87,9 +92,13 @@ def survival_table(drafter: DrafterTrace) -> NDArray[np.float32]:
     return _SURVIVAL[drafter]
 
 
+def _width(gamma: int) -> int:
+    return (gamma // _WORD + 1) * _WORD
+
+
 def _padded(rows: int, gamma: int) -> NDArray[np.float32]:
     """Return a table of ones with its pads."""
-    table = np.full((rows, (gamma // _WORD + 1) * _WORD), -1, dtype=np.float32)
+    table = np.full((rows, _width(gamma)), -1, dtype=np.float32)
     table[:, :gamma] = 1
     return table
 

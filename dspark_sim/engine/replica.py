@@ -17,7 +17,6 @@ from dspark_sim.engine.deciding import Decider
 from dspark_sim.engine.decoding import Decoding
 from dspark_sim.engine.kv_blocks import KvBlocks
 from dspark_sim.engine.prefill import Prompt, Prompts
-from dspark_sim.engine.recorder import StepRow
 from dspark_sim.engine.requests import Resume
 from dspark_sim.engine.service import Service
 from dspark_sim.schema import FloatArray, IntArray
@@ -71,6 +70,10 @@ class Replica:
         """Requests that hold a slot: in prefill, decoding."""
         return len(self.prompts.under_way) + self._batch.running
 
+    def enqueue(self, tickets: IntArray) -> None:
+        """Let requests wait here."""
+        self.waiting.extend(tickets.tolist())
+
     def start_in_mid_text(self, request: IntArray, row: IntArray) -> int:
         """Fill the first batch with requests whose earlier steps lie before the run.
 
@@ -116,10 +119,8 @@ class Replica:
         recorder, decoding, prompt_tokens = self._service.recorder, self.decoding, self.prompts.tokens
         if not self._decodes:
             yielded = self._finish_prompts(end_s)
-            row = StepRow(
-                start_s, step_s, 0, prompt_tokens, yielded, prompt_tokens, yielded, *self._state, self._index
-            )
-            recorder.step(row)
+            counts = (0, prompt_tokens, yielded, prompt_tokens, yielded, *self._state, self._index)
+            recorder.step((start_s, step_s, *counts, 0.0, 0))
             return
         running = self._batch.size
         gap_s, sharing, single_s = decoding.gaps(end_s)
@@ -129,7 +130,7 @@ class Replica:
         if ended.size:
             self._complete(self._leave(ended), end_s)
         yielded = self._finish_prompts(end_s) if prompt_tokens else 0
-        row = StepRow(
+        row = (
             start_s, step_s, running, decoding.batch_tokens, committed + yielded, prompt_tokens, yielded,
             *self._state, self._index, gap_s, sharing,
         )  # fmt: skip

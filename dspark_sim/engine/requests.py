@@ -125,25 +125,31 @@ class Tickets:
         arrival_s_K, admission_s_K, first_s_K, end_s_K: when it came, was first admitted, had its first
             token and its last [s]; NaN: not yet.
         resume: tickets that do not start from the beginning.
+        count: how many there are.
+        ints_FK, floats_FK: all of the above but ``resume``, one row each, in the order above.
     """
 
     def __init__(self, capacity: int) -> None:
-        self._ints: IntArray = np.zeros((4, capacity), dtype=np.int64)
-        self._floats: FloatArray = np.full((4, capacity), np.nan)
-        self._count = 0
+        self.ints_FK: IntArray = np.zeros((4, capacity), dtype=np.int64)
+        self.floats_FK: FloatArray = np.full((4, capacity), np.nan)
+        self.count = 0
         self.resume: dict[int, Resume] = {}
         self._name()
 
     def add(self, request: IntArray, arrival_s: float | FloatArray) -> IntArray:
         """Note requests sent at ``arrival_s`` [s]; return their tickets, one after the other."""
-        begin, self._count = self._count, self._count + len(request)
-        while self._count > self._ints.shape[1]:
-            self._ints = np.concatenate([self._ints, np.zeros_like(self._ints)], axis=1)
-            self._floats = np.concatenate([self._floats, np.full_like(self._floats, np.nan)], axis=1)
+        begin, self.count = self.count, self.count + len(request)
+        self.reserve(self.count)
+        self.request_K[begin : self.count] = request
+        self.arrival_s_K[begin : self.count] = arrival_s
+        return np.arange(begin, self.count)
+
+    def reserve(self, count: int) -> None:
+        """Make room for ``count`` requests in all; the arrays move."""
+        while count > self.ints_FK.shape[1]:
+            self.ints_FK = np.concatenate([self.ints_FK, np.zeros_like(self.ints_FK)], axis=1)
+            self.floats_FK = np.concatenate([self.floats_FK, np.full_like(self.floats_FK, np.nan)], axis=1)
             self._name()
-        self.request_K[begin : self._count] = request
-        self.arrival_s_K[begin : self._count] = arrival_s
-        return np.arange(begin, self._count)
 
     def admit(self, tickets: IntArray, now_s: float, replica: int) -> None:
         """Note that ``replica`` takes in fresh requests, whose token 0 is there with a slot."""
@@ -157,5 +163,5 @@ class Tickets:
             self.admission_s_K[ticket], self.first_s_K[ticket] = now_s, first_s
 
     def _name(self) -> None:
-        self.request_K, self.rounds_K, self.preemptions_K, self.replica_K = self._ints
-        self.arrival_s_K, self.admission_s_K, self.first_s_K, self.end_s_K = self._floats
+        self.request_K, self.rounds_K, self.preemptions_K, self.replica_K = self.ints_FK
+        self.arrival_s_K, self.admission_s_K, self.first_s_K, self.end_s_K = self.floats_FK

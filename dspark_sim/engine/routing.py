@@ -12,10 +12,13 @@ from dspark_sim.rng import stream
 from dspark_sim.schema import IntArray
 
 if TYPE_CHECKING:
+    from dspark_sim.engine.compiled.machine import CompiledReplica
     from dspark_sim.engine.replica import Replica
 
+    AnyReplica = Replica | CompiledReplica
+
 #: The replica of the next request.
-Router = Callable[[Sequence["Replica"]], int]
+Router = Callable[[Sequence["AnyReplica"]], int]
 
 
 def round_robin(seed: int) -> Router:
@@ -35,7 +38,7 @@ def two_choices(seed: int) -> Router:
     """The less loaded of two drawn at random; the first drawn among equals."""
     random = stream(seed, "router")
 
-    def choose(replicas: Sequence[Replica]) -> int:
+    def choose(replicas: Sequence[AnyReplica]) -> int:
         one = int(random.integers(len(replicas)))
         other = (one + 1 + int(random.integers(len(replicas) - 1))) % len(replicas)
         return other if replicas[other].load < replicas[one].load else one
@@ -59,7 +62,9 @@ class Pool:
         router: of :data:`ROUTERS`.
     """
 
-    def __init__(self, env: simpy.Environment, groups: Sequence[Sequence[Replica]], router: Router) -> None:
+    def __init__(
+        self, env: simpy.Environment, groups: Sequence[Sequence[AnyReplica]], router: Router
+    ) -> None:
         self.groups = groups
         self._env = env
         self._router = router
@@ -70,12 +75,12 @@ class Pool:
     def send(self, tickets: IntArray) -> None:
         """Put requests into the queues of replicas, and wake these."""
         if len(self._replicas) == 1:
-            self._replicas[0].waiting.extend(tickets.tolist())
+            self._replicas[0].enqueue(tickets)
             self._wake(0)
             return
-        for ticket in tickets.tolist():
+        for i in range(len(tickets)):
             chosen = self._router(self._replicas)
-            self._replicas[chosen].waiting.append(ticket)
+            self._replicas[chosen].enqueue(tickets[i : i + 1])
             self._wake(self._group_of[chosen])
 
     def rest(self, group: int, until_s: float) -> simpy.Event:

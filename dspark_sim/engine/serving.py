@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import simpy
@@ -27,6 +27,9 @@ from dspark_sim.hardware.memory import kv_blocks
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import IntArray
+
+if TYPE_CHECKING:
+    from dspark_sim.engine.compiled.machine import CompiledReplica
 
 GBIT = 1e9
 BITS = 8
@@ -115,6 +118,13 @@ class Hardware:
         return prefill.latency_ms * 1e-3 + bits / (prefill.gbit_per_s * GBIT)
 
 
+class RunsAhead(Protocol):
+    """An engine that is alone, and so may run many steps at once."""
+
+    def advance(self) -> tuple[bool, float]:
+        """Run a stretch; return whether all is over, and the time at its end [s]."""
+
+
 class Deployment:
     """Replicas, a prefill pool if there is one, and the clock that they share.
 
@@ -124,6 +134,7 @@ class Deployment:
         slots: most requests at once in a replica.
         seed: of the router.
         observer: told about every round.
+        compiled: run the compiled step (:mod:`dspark_sim.engine.fast` says when it can).
     """
 
     def __init__(
@@ -139,6 +150,7 @@ class Deployment:
         slots: int,
         seed: int,
         observer: Observer | None = None,
+        compiled: bool = False,
     ) -> None:
         self.env = simpy.Environment()
         self._requests, self._tickets, self._recorder = requests, tickets, recorder
@@ -153,10 +165,19 @@ class Deployment:
         believed = cost
         if hardware.believed is not hardware.profile:
             believed = StepCost(hardware.believed, slots, most_tokens)
-        self.replicas = []
-        for i in range(serving.replicas):
-            decider = Decider(replay, policy, cost=cost, believed=believed, slots=slots)
-            self.replicas.append(Replica(i, service, decider, slots, hardware.ledger(replay.lookahead)))
+        ledgers = [hardware.ledger(replay.lookahead) for _ in range(serving.replicas)]
+        self.cost, self.believed = cost, believed
+        self._compiled: list[CompiledReplica] = []
+        if compiled:
+            from dspark_sim.engine.compiled.machine import compile_replicas
+
+            self._compiled = compile_replicas(service, policy, cost, believed, slots, ledgers)
+        self.replicas: Sequence[Replica | CompiledReplica] = self._compiled or [
+            Replica(
+                i, service, Decider(replay, policy, cost=cost, believed=believed, slots=slots), slots, ledger
+            )
+            for i, ledger in enumerate(ledgers)
+        ]
         groups = [self.replicas] if serving.lockstep else [[replica] for replica in self.replicas]
         router = ROUTERS[serving.router]
         self._decode = self._front = Pool(self.env, groups, router(seed))
@@ -184,14 +205,36 @@ class Deployment:
         """Serve what ``source`` sends until the recorder has what was wanted."""
         self._source = source
         over = self.env.event()
-        pools = dict.fromkeys((self._front, self._decode))
-        for pool in pools:
+        for replica in self._compiled:
+            replica.attach(source, alone=len(self._compiled) == 1)
+        if len(self._compiled) == 1:
+            self.run_ahead(self._compiled[0])
+            return
+        for pool in dict.fromkeys((self._front, self._decode)):
             for g, group in enumerate(pool.groups):
                 self.env.process(self._serve(pool, g, group, over, check))
         self.env.run(until=over)
+        self._recorder.flush()
+
+    def run_ahead(self, engine: RunsAhead) -> None:
+        """Run an engine that is alone: nobody else's event falls between its steps."""
+        self.env.run(until=self.env.process(self._run_ahead(engine)))
+        self._recorder.flush()
+
+    def _run_ahead(self, engine: RunsAhead) -> Generator[simpy.Event, Any, None]:
+        """Carry time for it: one event for every stretch that it runs ahead."""
+        done = False
+        while not done:
+            done, now_s = engine.advance()
+            yield self.env.timeout(max(0.0, now_s - self.env.now))
 
     def _serve(
-        self, pool: Pool, number: int, group: Sequence[Replica], over: simpy.Event, check: bool
+        self,
+        pool: Pool,
+        number: int,
+        group: Sequence[Replica | CompiledReplica],
+        over: simpy.Event,
+        check: bool,
     ) -> Generator[simpy.Event, Any, None]:
         """Carry time for one group: one event an engine step, or for each wait without work."""
         env, recorder, source = self.env, self._recorder, self._source

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dspark_sim.engine.replay import Replay
 from dspark_sim.policies import dspark, dspark_async, full, mtp, off, static, threshold
@@ -20,6 +21,8 @@ from dspark_sim.schema import FloatArray, IntArray
 
 #: Columns whose truth values are one machine word.
 _WORD = 8
+#: Values from which finding one place is cheaper than sorting them all.
+_MANY = 1024
 
 
 class Shortcut(Protocol):
@@ -41,16 +44,23 @@ class Shortcut(Protocol):
         """
 
 
+_FIXED = (off.off, static.static, mtp.mtp, full.full)
+_ADMITTING = (dspark.dspark, dspark_async.dspark_async)
+
+
+def has_shortcut(policy: Policy) -> bool:
+    """Return whether :func:`shortcut` knows the rule."""
+    return policy.info.rule in (*_FIXED, threshold.threshold, *_ADMITTING)
+
+
 def shortcut(policy: Policy, replay: Replay, slots: int) -> Shortcut | None:
     """Return the shortcut of a shipped rule for up to ``slots`` requests; None: there is none."""
     rule, k = policy.info.rule, int(policy.options.get("k", 0))
-    if rule in (static.static, mtp.mtp):
-        return FixedLength(k, slots)
-    if rule in (off.off, full.full):
-        return FixedLength(replay.gamma if rule is full.full else 0, slots)
+    if rule in _FIXED:
+        return FixedLength(replay.gamma if rule is full.full else k, slots)
     if rule is threshold.threshold:
         return PrefixLength(replay, slots, **policy.options)
-    if rule in (dspark.dspark, dspark_async.dspark_async):
+    if rule in _ADMITTING:
         return Admission(replay, slots, stops=rule is dspark.dspark)
     return None
 
@@ -61,12 +71,12 @@ class FixedLength:
     needs_costs = False
 
     def __init__(self, length: int, slots: int) -> None:
-        self._length = length
+        self.length = length
         self._length_R: IntArray = np.full(slots, length)
 
     def lengths(self, row_R: IntArray, lagged_R: IntArray, step_s_M: FloatArray) -> tuple[IntArray, int]:
         """Return the one length."""
-        return self._length_R[: row_R.size], row_R.size * self._length
+        return self._length_R[: row_R.size], row_R.size * self.length
 
 
 class PrefixLength:
@@ -78,12 +88,12 @@ class PrefixLength:
         values_NG = replay.survival_NG if on == "survival" else replay.confidence_NG
         assert values_NG is not None
         prefix_NG = np.logical_and.accumulate(values_NG >= at, axis=1)
-        self._length_N: IntArray = np.add.reduce(prefix_NG, axis=1, dtype=np.int64)
+        self.length_N: IntArray = np.add.reduce(prefix_NG, axis=1, dtype=np.int64)
         self._length_R: IntArray = np.empty(slots, dtype=np.int64)
 
     def lengths(self, row_R: IntArray, lagged_R: IntArray, step_s_M: FloatArray) -> tuple[IntArray, int]:
         """Return the lengths of the anchors."""
-        length_R = self._length_N.take(row_R, mode="clip", out=self._length_R[: row_R.size])
+        length_R = self.length_N.take(row_R, mode="clip", out=self._length_R[: row_R.size])
         return length_R, int(np.add.reduce(length_R))
 
 
@@ -91,15 +101,16 @@ class PrefixLength:
 class _Buffers:
     """Scratch arrays of a step of R requests. Values are float32: survivals are exact in it."""
 
-    old_RW: FloatArray
-    old_sorted: FloatArray
-    falling: FloatArray
-    new_RW: FloatArray
-    sorted_X: FloatArray
+    old_RW: NDArray[np.float32]
+    old_sorted: NDArray[np.float32]
+    falling: NDArray[np.float32]
+    new_RW: NDArray[np.float32]
+    new_X: NDArray[np.float32]
+    sorted_X: NDArray[np.float32]
     theta_M: FloatArray
     candidates_M: FloatArray
-    chosen_RW: FloatArray
-    words_R: IntArray
+    chosen_RW: NDArray[np.bool_]
+    words_R: NDArray[np.uint64]
     length_R: IntArray
 
 
@@ -112,7 +123,7 @@ class Admission:
         assert replay.survival_NW is not None
         self._survival_NW = replay.survival_NW
         self._lagged_LW = replay.survival_NW if replay.lagged_LW is None else replay.lagged_LW
-        self._stops = stops
+        self.stops = stops
         self._gamma, self._width = replay.gamma, self._survival_NW.shape[1]
         self._buffers = lru_cache(maxsize=slots)(self._allocate)
 
@@ -128,13 +139,16 @@ class Admission:
         new_RW, chosen_RW = buffers.new_RW, buffers.chosen_RW
         self._survival_NW.take(row_R, axis=0, out=new_RW, mode="clip")
         values = buffers.sorted_X
-        values[:] = new_RW.reshape(-1)
+        values[:] = buffers.new_X
         place = values.size - budget
-        values.partition(place)
+        if values.size < _MANY:
+            values.sort()
+        else:
+            values.partition(place)
         smallest = values[place]
         np.greater_equal(new_RW, smallest, out=chosen_RW)
         self._count(buffers)
-        surplus = int(np.add.reduce(length_R)) - budget
+        surplus = np.count_nonzero(chosen_RW) - budget
         if surplus:
             # Ties go by position, then request; of falling rows the last equals are the ones to drop.
             request_T = np.nonzero((new_RW == smallest).T)[1][-surplus:]
@@ -150,7 +164,7 @@ class Admission:
         buffers.candidates_M[:] = buffers.falling
         np.add.accumulate(theta_M, out=theta_M)
         np.divide(theta_M, step_s_M, out=theta_M)
-        if not self._stops:
+        if not self.stops:
             return int(theta_M.argmax())
         worse = theta_M[1:] <= theta_M[:-1]
         stop = int(worse.argmax())
@@ -165,13 +179,15 @@ class Admission:
 
     def _allocate(self, running: int) -> _Buffers:
         shape, pads = (running, self._width), running * (self._width - self._gamma)
-        old_RW, theta_M = np.empty(shape, dtype=np.float32), np.empty(running * self._gamma + 1)
+        old_RW, new_RW = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        theta_M = np.empty(running * self._gamma + 1)
         chosen_RW = np.empty(shape, dtype=bool)
         return _Buffers(
             old_RW=old_RW,
             old_sorted=old_RW.reshape(-1),
             falling=old_RW.reshape(-1)[pads:][::-1],
-            new_RW=np.empty(shape, dtype=np.float32),
+            new_RW=new_RW,
+            new_X=new_RW.reshape(-1),
             sorted_X=np.empty(old_RW.size, dtype=np.float32),
             theta_M=theta_M,
             candidates_M=theta_M[1:],

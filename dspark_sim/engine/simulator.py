@@ -9,10 +9,13 @@ import numpy as np
 
 from dspark_sim.engine.batching import RequestStream
 from dspark_sim.engine.decoding import Observer
+from dspark_sim.engine.fast import hindrance, require
+from dspark_sim.engine.full_loop import FullLoop
 from dspark_sim.engine.recorder import Recorder
 from dspark_sim.engine.replay import build_replay
 from dspark_sim.engine.requests import Requests, Tickets, requests_of_demand, requests_of_trace
 from dspark_sim.engine.serving import Deployment, Hardware, Serving
+from dspark_sim.engine.shortcuts import has_shortcut
 from dspark_sim.engine.sources import ClosedLoop, OpenLoop, Source, mid_text
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.profile import HardwareProfile
@@ -42,6 +45,7 @@ def simulate(
     serving: Serving = DECODE_ONLY,
     observer: Observer | None = None,
     check: bool = False,
+    fast: bool = False,
 ) -> RunLog:
     """Serve a closed loop of users and return its records.
 
@@ -63,6 +67,7 @@ def simulate(
         serving: prefill, replicas, router.
         observer: called with anchors, verify lengths and accepted draft tokens of every step's rounds.
         check: test the laws of docs/concepts.md after every step (slow).
+        fast: run the compiled step where there is one (:mod:`dspark_sim.engine.fast`); same results.
 
     Raises:
         InputError: an argument out of range, a drafter that the trace lacks, a policy that the
@@ -86,23 +91,27 @@ def simulate(
     users = min(concurrency, slots * serving.replicas)
     longest = int(asked.output_tokens_Q.max()) - 1
     warmup_tokens = users * longest if warmup_fraction is None else warmup_fraction * output_tokens
-    run.recorder = Recorder(
+    watched = check or observer is not None
+    answers = not turnaround_s and bool(run.fits_Q.all())
+    decodes_all = int(asked.output_tokens_Q.min()) > 1
+    compiled = fast and not watched and run.compiles() and answers and (serving.replicas == 1 or decodes_all)
+    full = not compiled and not watched and answers and decodes_all and requests is None and run.is_plain()
+    run.recorder = _recorder_of(compiled)(
         run.replay.gamma,
         slots,
         warmup_tokens=0 if requests else warmup_tokens,
         output_tokens=None if requests else output_tokens,
         requests=requests,
     )
-    deployed = run.deploy(slots, seed, observer)
+    deployed = run.deploy(slots, seed, observer, compiled)
+    stream = RequestStream(len(asked), seed, requests)
     source = ClosedLoop(
-        RequestStream(len(asked), seed, requests),
-        run.tickets,
-        run.fits_Q,
-        deployed.send,
-        run.recorder.refuse,
-        turnaround_s=turnaround_s,
+        stream, run.tickets, run.fits_Q, deployed.send, run.recorder.refuse, turnaround_s=turnaround_s
     )
     started = 0
+    if full:
+        deployed.run_ahead(run.full_loop(deployed, stream, concurrency, run.mid_text(users, seed)))
+        return run.log(source, concurrency=concurrency, seed=seed, slots=slots)
     if requests is None:
         started = deployed.start_in_mid_text(*run.mid_text(users, seed))
     source.start(concurrency - started, 0.0)
@@ -122,6 +131,7 @@ def serve(
     believed: HardwareProfile | None = None,
     serving: Serving = DECODE_ONLY,
     check: bool = False,
+    fast: bool = False,
 ) -> RunLog:
     """Serve requests that arrive at known times, from an empty service to the end of the last one.
 
@@ -136,6 +146,7 @@ def serve(
         believed: as in :func:`simulate`.
         serving: prefill, replicas, router.
         check: as in :func:`simulate`.
+        fast: as in :func:`simulate`.
 
     Raises:
         InputError: as :func:`simulate`; or arrivals that are not sorted, finite times of 0 or more, one
@@ -150,8 +161,10 @@ def serve(
     asked = requests_of_demand(demand)
     run = _Run(trace, profile, policy, asked, serving, drafter=drafter, believed=believed)
     slots = min(len(demand), profile.max_num_seqs or len(demand))
-    run.recorder = Recorder(run.replay.gamma, slots, 0, None, requests=int(np.count_nonzero(run.fits_Q)))
-    deployed = run.deploy(slots, seed)
+    compiled = fast and not check and run.compiles()
+    fitting = int(np.count_nonzero(run.fits_Q))
+    run.recorder = _recorder_of(compiled)(run.replay.gamma, slots, 0, None, requests=fitting)
+    deployed = run.deploy(slots, seed, compiled=compiled)
     source = OpenLoop(arrival_s_Q, run.tickets, run.fits_Q, deployed.send)
     deployed.run(source, check)
     return run.log(source, concurrency=0, seed=seed, slots=slots)
@@ -181,7 +194,37 @@ class _Run:
         self._hardware = Hardware.of(profile, believed, serving.check(), self.replay)
         self.fits_Q = self._hardware.fits(requests.most_tokens_Q, self.replay.lookahead)
 
-    def deploy(self, slots: int, seed: int, observer: Observer | None = None) -> Deployment:
+    def compiles(self) -> bool:
+        """Return whether policy and prefill allow that the run is compiled."""
+        return hindrance(self._policy, self._serving.check()) is None
+
+    def is_plain(self) -> bool:
+        """Return whether one replica decodes, by a rule without a view; no prompts, blocks, seams."""
+        serving, bare = self._serving, self._hardware.ledger(0) is None and not self._requests.has_seams
+        alone = serving.replicas == 1 and serving.check().kind == "none"
+        return alone and bare and has_shortcut(self._policy)
+
+    def full_loop(
+        self, deployed: Deployment, stream: RequestStream, concurrency: int, start: tuple[IntArray, IntArray]
+    ) -> FullLoop:
+        """Return the loop of users whose slots are never empty, from ``start``: requests and rows."""
+        return FullLoop(
+            self.replay,
+            self._requests,
+            self.tickets,
+            self.recorder,
+            policy=self._policy,
+            cost=deployed.cost,
+            believed=deployed.believed,
+            request_R=start[0],
+            row_R=start[1],
+            concurrency=concurrency,
+            take=stream.take,
+        )
+
+    def deploy(
+        self, slots: int, seed: int, observer: Observer | None = None, compiled: bool = False
+    ) -> Deployment:
         """Return the replicas, idle at time 0."""
         self._deployed = Deployment(
             replay=self.replay,
@@ -194,6 +237,7 @@ class _Run:
             slots=slots,
             seed=seed,
             observer=observer,
+            compiled=compiled,
         )
         return self._deployed
 
@@ -227,6 +271,20 @@ class _Run:
                 "serving": asdict(self._serving),
             },
         )
+
+
+def _recorder_of(compiled: bool) -> type[Recorder]:
+    """Return the recorder of a run.
+
+    Raises:
+        InputError: the compiler is not installed.
+    """
+    if not compiled:
+        return Recorder
+    require()
+    from dspark_sim.engine.compiled.machine import CompiledRecorder
+
+    return CompiledRecorder
 
 
 def _at_least(name: str, value: float | None, least: int) -> None:

@@ -179,19 +179,54 @@ class StepCost:
             num_prompts: prompts in the step.
             pairs: pairs that attention computes (:func:`attention_pairs`, summed over prompts).
         """
-        forward_s = self._prefill_s.get(prompt_tokens)
-        if forward_s is None:
-            forward_s = prefill_ms(self.profile, prompt_tokens, self.captured) * MS
-            self._prefill_s[prompt_tokens] = forward_s
+        forward_s = self.prompts_s(prompt_tokens)
         host = self.profile.host
         by_prompt_ms = host.per_request_ms + host.per_logit_row_ms
         return forward_s + self._pairs_s(pairs) + (host.constant_ms + by_prompt_ms * num_prompts) * MS
+
+    @property
+    def reads_context(self) -> bool:
+        """Whether a step that decodes costs more the more KV it holds."""
+        return self._attention is not None
 
     def attention_s(self, num_running: int, kv_tokens: int) -> float:
         """Return the attention of one step [s]; 0 where the verify table contains it."""
         if self._attention is None or not num_running:
             return 0.0
         return self._attention.read_s(num_running, kv_tokens / num_running)
+
+    def arrays(self, kind: DraftKind, k: int) -> dict[str, FloatArray | float]:
+        """Return every term of a step for drafts of ``k`` tokens, for a caller that adds them up itself.
+
+        Tables by batch tokens ``verify_s_B`` and ``row_s_B`` (of logit rows), by requests ``fixed_s_R`` and
+        ``draft_s_R``, attention by requests and mean context ``attention_s_RC`` at ``contexts_C``; empty
+        where a term is absent. The scalars are those of the sums in :meth:`step_s` and :meth:`prefill_s`.
+        """
+        none, host, grid = np.empty(0), self.profile.host, self._attention
+        self.draft_s(kind, 0, k)
+        draft = self._draft_s.get((kind, k), [0.0] * (self._max_requests + 1))
+        return {
+            "verify_s_B": self._verify_s_B,
+            "row_s_B": none if self._row_s_B is None else self._row_s_B,
+            "fixed_s_R": np.array(self._fixed_s_R),
+            "draft_s_R": np.array(draft),
+            "contexts_C": none if grid is None else np.array(grid.contexts, dtype=np.float64),
+            "attention_s_RC": np.empty((0, 0)) if grid is None else np.array(grid.s_RC),
+            "mixed_s": self._prefill.mixed_ms * MS,
+            "ms_per_pair": self._prefill.ms_per_million_pairs * 1e-6,
+            "bubble_s": self._bubble_s,
+            "speculating_s": self._speculating_s,
+            "constant_ms": float(host.constant_ms),
+            "by_prompt_ms": float(host.per_request_ms + host.per_logit_row_ms),
+        }
+
+    def prompts_s(self, prompt_tokens: int) -> float:
+        """Return the forward pass of a step of prompt tokens only [s], attention and host apart."""
+        forward_s = self._prefill_s.get(prompt_tokens)
+        if forward_s is None:
+            forward_s = prefill_ms(self.profile, prompt_tokens, self.captured) * MS
+            self._prefill_s[prompt_tokens] = forward_s
+        return forward_s
 
     def _pairs_s(self, pairs: int) -> float:
         return self._prefill.ms_per_million_pairs * 1e-6 * pairs * MS
@@ -236,11 +271,11 @@ class _AttentionGrid:
         far_X, running_R = np.array(far, dtype=np.float64), counts(max_requests)
         by_context = zip(*(Table(contexts, row, beyond).read(far_X) for row in attention.ms), strict=True)
         grid = [Table(attention.requests, column, beyond).read(running_R) for column in by_context]
-        self._contexts = far
-        self._s_RC: list[list[float]] = (np.array(grid).T * MS).tolist()
+        self.contexts = far
+        self.s_RC: list[list[float]] = (np.array(grid).T * MS).tolist()
 
     def read_s(self, num_running: int, context: float) -> float:
-        contexts, row = self._contexts, self._s_RC[num_running]
+        contexts, row = self.contexts, self.s_RC[num_running]
         right = min(bisect_right(contexts, context), len(contexts) - 1)
         left = right - 1 if right else 0
         if left == right or context <= contexts[left]:
