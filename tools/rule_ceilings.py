@@ -9,6 +9,7 @@ so that differences are the lead's own:
     who       draft for the n requests of best past acceptance only, n and block length chosen each step
     ends      know where every text ends, and verify nothing past it
     history   no loop: does a request's history add to what the head says of position 1?
+    users     the simulator: p99 of time per token where users who are behind are verified first
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from dspark_sim.engine.simulator import simulate
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
+from dspark_sim.policies.registry import parse_policy
 from dspark_sim.policies.selection import expected_tokens_M, top_k
+from dspark_sim.results.metrics import tok_per_s
 from dspark_sim.schema import FloatArray, IntArray
 from dspark_sim.workload.calibration import auc, sigmoid
 from dspark_sim.workload.trace_io import read_trace
@@ -231,6 +236,25 @@ def _logistic(inputs: FloatArray, hit: FloatArray) -> FloatArray:
     return weights
 
 
+def users(args: argparse.Namespace) -> None:
+    """Print throughput and p99 of time per token of texts of 50 tokens and more."""
+    trace, hw = tuning_half(args.trace), load_profile(args.profile)
+    file = Path(__file__).with_name("late_first.py")
+    late = [f"{file}:late-first,power={power}" for power in (1.0, 3.0, 6.0)]
+    for load in args.loads:
+        for spec in ("dspark-async", *late, "draft-length"):
+            speeds, slowest_ms = [], []
+            for seed in range(_SEEDS):
+                policy = parse_policy(spec)
+                run = simulate(trace, hw, policy, concurrency=load, output_tokens=500 * load, seed=seed)
+                log = run.requests
+                each_ms = 1e3 * (log.end_s - log.start_s) / np.maximum(log.output_tokens - 1, 1)
+                speeds.append(tok_per_s(run))
+                slowest_ms.append(np.quantile(each_ms[log.output_tokens >= 50], 0.99))
+            name, p99 = spec.rpartition(":")[2], np.mean(slowest_ms)
+            print(f"{args.trace} x {load}, {name}: {np.mean(speeds):,.0f} tok/s, p99 {p99:.2f} ms")
+
+
 def tuning_half(name: str) -> Trace:
     """Return the prompts that tune."""
     return read_trace(f"{name}.parquet").share_of_prompts(0, 2)
@@ -239,7 +263,7 @@ def tuning_half(name: str) -> Trace:
 def main() -> None:
     """Run one lead."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("lead", choices=["recycle", "who", "ends", "history"])
+    parser.add_argument("lead", choices=["recycle", "who", "ends", "history", "users"])
     parser.add_argument("--trace", default="chat")
     parser.add_argument("--profile", default="h100-qwen3-8b")
     parser.add_argument("--loads", type=int, nargs="+", default=[16, 64, 256])
@@ -256,8 +280,8 @@ def main() -> None:
         "who": {"any length": plain(any_length), "of some requests": selective(any_length)},
         "ends": {"whole blocks": plain(whole), "ends known": knowing_ends(whole)},
     }
-    if args.lead == "history":
-        history(args)
+    if args.lead in ("history", "users"):
+        {"history": history, "users": users}[args.lead](args)
     else:
         compare(args, plans[args.lead])
 
