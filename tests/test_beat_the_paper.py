@@ -13,7 +13,7 @@ from dspark_sim.workload.trace_io import read_trace
 
 
 def gain(trace, profile, load, seed=0):
-    """One cell of docs/beat-the-paper.md: the prompts of its reporting half, both rules on the same requests."""
+    """One cell of docs/beat-the-paper.md: prompts of the reporting half, both rules on the same requests."""
     part, hw = read_trace(trace).share_of_prompts(1, 2), load_profile(profile)
     dspark, ours = (
         tok_per_s(
