@@ -14,6 +14,7 @@ import numpy as np
 
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.hardware.profile import load_profile
+from dspark_sim.hardware.sections import KvMemory
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.metrics import point
 from dspark_sim.validation.cases import CaseResult, Check, Line, Panel, Row
@@ -25,6 +26,7 @@ from dspark_sim.workload.traces import Trace
 #: KV tokens beside 16 GB of weights and 8 GB of workspace in 80 GB; 36 layers, 8 KV heads of 128, bf16.
 KV_TOKENS = int((80e9 - 16e9 - 8e9) / (36 * 2 * 8 * 128 * 2))
 _CONTEXTS = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
+_BLOCK_TOKENS = 16
 #: At this context and beyond, KV leaves at most 47 requests, which the GPU serves far below saturation.
 _LONG = 8_000
 _USERS = 512
@@ -37,10 +39,10 @@ _MOST_LEAD, _LEAST_RISE = 0.02, 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """One context; user: 1 / median TPOT [tok/s/user]."""
+    """One context; running: mean without speculation; user: 1 / median TPOT [tok/s/user]."""
 
     context: int
-    running: int
+    running: float
     tok_per_s: dict[str, float]
     user: dict[str, float]
 
@@ -80,32 +82,31 @@ def kv_capped(seed: int = 0) -> CaseResult:
         panels=_panels(loads),
         notes=[
             f"KV holds {KV_TOKENS:,} tokens; {_USERS} users wait for a place",
-            *(f"context {load.context:,}: {load.running} requests run" for load in loads),
+            *(f"context {load.context:,}: {load.running:.0f} requests run on average" for load in loads),
         ],
     )
 
 
 def _serve(trace: Trace, context: int, seed: int) -> _Load:
-    running = max(1, min(_USERS, KV_TOKENS // context))
     prompts = np.full_like(trace.prompt_tokens_Q, context - int(trace.output_tokens_Q.mean()) // 2)
     long_prompts = replace(trace, prompt_tokens_Q=prompts)
-    profile = replace(load_profile("h800"), max_num_seqs=running)
-    points = {
-        policy: point(
-            simulate(
-                long_prompts,
-                profile,
-                parse_policy(policy),
-                concurrency=_USERS,
-                output_tokens=max(_LEAST_TOKENS, _TOKENS_A_REQUEST * running),
-                seed=seed,
-            )
+    kv = KvMemory(block_tokens=_BLOCK_TOKENS, num_blocks=KV_TOKENS // _BLOCK_TOKENS)
+    profile = replace(load_profile("h800"), kv=kv)
+    runs = {
+        policy: simulate(
+            long_prompts,
+            profile,
+            parse_policy(policy),
+            concurrency=_USERS,
+            output_tokens=max(_LEAST_TOKENS, _TOKENS_A_REQUEST * min(_USERS, KV_TOKENS // context)),
+            seed=seed,
         )
         for policy in _POLICIES
     }
+    points = {policy: point(run) for policy, run in runs.items()}
     return _Load(
         context,
-        running,
+        float(runs["off"].steps.num_running.mean()),
         {policy: found["tok_per_s"] for policy, found in points.items()},
         {policy: found["tok_per_s_per_user_median_tpot"] for policy, found in points.items()},
     )
