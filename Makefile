@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup check lint types imports test regress validate golden figures
+.PHONY: docs slow setup check lint types imports test regress validate golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -33,6 +33,12 @@ validate: ## published measurements against the simulator, each case with its to
 
 golden: ## rewrite the golden files after a deliberate change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen
+
+slow: ## every example, README command, doc block and notebook as it stands, and the other long tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+docs: ## the site, in docs/_build; a test builds it too, so that check does
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
 
 figures: ## the pictures of the README and the docs
 	$(BIN)/python tools/figures.py

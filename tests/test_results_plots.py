@@ -219,7 +219,9 @@ def drawn() -> dict:
         ),
         "waterfall": plots_sensitivity.waterfall_figure(steps, "a pair on a box"),
         "case": plots_validation.case_figure(
-            "Somebody's curves, predicted from " + "something else " * 7, panels, "arXiv 1234.5678"
+            "Somebody's curves, predicted from " + "something else " * 7,
+            panels,
+            "arXiv 1234.5678, " + "figure and table " * 40,
         ),
         "hardware": plots_hw.profile_figure(load_profile("b300-tp4-dsv4-flash")),
     }

@@ -31,6 +31,7 @@ GPU_AXIS = "throughput [tok/s/GPU]"
 BUDGET_AXIS = "budget [tok/round]"
 LOAD_AXIS = "concurrency [users]"
 LEFT, RIGHT = 0.1, 0.985  # of the axes, as shares of the width
+_FOOTER_LINES = 2  # that no picture's axes reach into
 _FOOTER_CHARACTERS = 128  # that fit in a line of a figure of the usual width
 _NAME_SHARE = 0.0095  # of the width, per character of a name beside the axes
 
@@ -79,14 +80,24 @@ def write_edges(figure: Figure, title: str, subtitle: str, source: str, syntheti
     size = 15 * min(1.0, room / max(len(title), 1))
     figure.text(0.012, 0.978, title, fontsize=size, fontweight="bold", va="top")
     figure.text(0.012, 0.93, subtitle, fontsize=9, color="#777777", va="top")
-    words = source if f"dspark-sim {__version__}" in source else f"{source} · dspark-sim {__version__}"
-    words = textwrap.fill(words, round(_FOOTER_CHARACTERS * inches / 9.6))
+    words = _footer_words(source, round(_FOOTER_CHARACTERS * inches / 9.6))
     figure.text(0.012, 0.012, words, fontsize=8.5, color="#777777", va="bottom", linespacing=1.15)
     if synthetic:
         figure.text(
             0.988, 0.98, "SYNTHETIC TRACE", fontsize=11, fontweight="bold", color="white", ha="right",
             va="top", bbox={"boxstyle": "square,pad=0.4", "facecolor": SYNTHETIC_RED, "edgecolor": "none"},
         )  # fmt: skip
+
+
+def _footer_words(source: str, width: int) -> str:
+    """Return source and version in at most two lines of ``width`` characters, the source cut for it."""
+    version = f"dspark-sim {__version__}"
+    words = source if version in source else f"{source} · {version}"
+    kept = source.split()
+    while len(textwrap.wrap(words, width)) > _FOOTER_LINES:
+        kept.pop()
+        words = f"{' '.join(kept)} … · {version}"
+    return textwrap.fill(words, width)
 
 
 def name(key: Key, found: Mapping[Key, Any]) -> str:

@@ -117,7 +117,8 @@ def _draw_panel(axes: Axes, panel: PanelLike) -> None:
             axes.plot(line.x, line.y, style.marker, ms=6, mfc="none", mew=1.3, color=style.text, zorder=3)
         else:
             axes.plot(line.x, line.y, color=style.colour, lw=1.8)
-            labels.append(Label(line.label, style.text, np.column_stack([line.x, line.y])))
+            rightmost_last = np.argsort(line.x, kind="stable")
+            labels.append(Label(line.label, style.text, np.column_stack([line.x, line.y])[rightmost_last]))
     axes.set_title(panel.title, fontsize=12, pad=8)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     tops = [np.nanmax(line.y if line.band is None else line.band[1]) for line in panel.lines]

@@ -40,7 +40,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "dcut": ("#44AA99", "*"),
     "dflash-auto": ("#44AA99", "p"),
     "dflash": ("#44AA99", "h"),
-    "eagle": ("#44AA99", ">"),
+    "eagle": ("#AA4499", "d"),
     # Written from abstracts.
     "adaspec": ("#999933", "*"),
     "dsde": ("#999933", "p"),

@@ -1,0 +1,97 @@
+"""Pages: every block of code runs, every link leads somewhere, the site builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, blocks, run_page
+
+from dspark_sim.cli.app import COMMANDS
+from dspark_sim.schema import POINT_COLUMNS
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("reference/a*.md"), ROOT / "README.md"])
+RUNNABLE = [page for page in PAGES if any(not block.illustrative for block in blocks(page))]
+#: Shipped files that pages name from the root of a checkout.
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|\{download\}`[^<]*<(?P<file>[^>]+)>`")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def checkout(command, tmp_path):
+    """The working directory, with the folders that pages name by path."""
+    for folder in ("traces", "hw_profiles", "docs", "regress", "tests"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    return command
+
+
+@pytest.mark.parametrize("page", [p for p in RUNNABLE if any(not b.slow for b in blocks(p))], ids=name)
+def test_every_block_of_a_page_runs(page, checkout, monkeypatch):
+    # Pictures have tests of their own, and cost more than these short simulations.
+    monkeypatch.setattr("dspark_sim.cli.answer.write_pictures", lambda *arguments: [])
+    assert run_page(page, checkout, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUNNABLE, ids=name)
+def test_every_block_of_a_page_runs_as_it_stands(page, checkout):
+    assert run_page(page, checkout, slow=True)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub and Sphinx give the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[`*]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for found in _LINK.finditer(text):
+        target = found["target"] or found["file"]
+        if target.startswith(("http:", "https:", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        generated = there == DOCS / "reference" / "cli.md"
+        assert there.exists() or generated, f"{name(page)}: {target}"
+        assert generated or not anchor or anchor in anchors(there), f"{name(page)}: no heading {target}"
+
+
+def test_the_site_builds_without_a_warning_and_names_every_command(tmp_path):
+    pytest.importorskip("sphinx", reason="Sphinx builds the site: pip install 'dspark-sim[docs]'")
+    source = tmp_path / "root" / "docs"
+    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("_build", "*.parquet"))
+    for other in ("notebooks", "CHANGELOG.md"):
+        (tmp_path / "root" / other).symlink_to(ROOT / other)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", source, tmp_path / "html"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    commands = (tmp_path / "html" / "reference" / "cli.html").read_text()
+    assert [word for word in COMMANDS if f'id="{word}"' not in commands] == []
+    api = (tmp_path / "html" / "reference" / "api.html").read_text()
+    assert 'id="dspark_sim.run"' in api
+    pages = {page.stem for page in DOCS.glob("*.md")}
+    index = (tmp_path / "html" / "index.html").read_text()
+    assert [page for page in pages if page != "index" and f'href="{page}.html"' not in index] == []
+
+
+def test_the_glossary_has_every_column_of_a_point_and_its_unit():
+    text = (DOCS / "glossary.md").read_text()
+    for column, meaning in POINT_COLUMNS.items():
+        assert f"`{column}`" in text, column
+        unit = re.search(r"\[(.+)\]$", meaning)
+        if unit:
+            row = next(line for line in text.splitlines() if f"`{column}`" in line)
+            assert unit[1].replace("tokens/round", "tok/round").split("/")[0][:3] in row, column
