@@ -8,7 +8,6 @@ so that differences are the lead's own:
     recycle   keep tails of blocks after a coupled bonus; drafts for the others only
     who       draft for the n requests of best past acceptance only, n and block length chosen each step
     ends      know where every text ends, and verify nothing past it
-    history   no loop: does a request's history add to what the head says of position 1?
     users     the simulator: p99 of time per token where users who are behind are verified first
 """
 
@@ -28,7 +27,6 @@ from dspark_sim.policies.registry import parse_policy
 from dspark_sim.policies.selection import expected_tokens_M, top_k
 from dspark_sim.results.metrics import tok_per_s
 from dspark_sim.schema import FloatArray, IntArray
-from dspark_sim.workload.calibration import auc, sigmoid
 from dspark_sim.workload.trace_io import read_trace
 from dspark_sim.workload.traces import Trace
 
@@ -121,55 +119,89 @@ def knowing_ends(lengths: Iterable[int]) -> Plan:
     return plan
 
 
+class Loop:
+    """A closed loop of rounds. Of each request: text, row of its anchor, the block it drafted last (row of
+    that block's anchor, tokens of it used up, tokens of it left over as a draft), and its past.
+    """
+
+    def __init__(self, trace: Trace, hw: HardwareProfile, load: int, seed: int) -> None:
+        head, self.trace, self.random = trace.drafter(), trace, np.random.default_rng(seed)
+        self.gamma, self.kind = head.gamma, head.kind
+        self.accepted_N = head.accepted_N.astype(np.int64)
+        self.confidence_NG, self.survival_NG = head.confidence_NG(), head.survival_NG()
+        self.first_Q, self.last_Q = trace.offset_Q1[:-1], trace.offset_Q1[1:] - 1
+        self.texts = np.flatnonzero(self.last_Q > self.first_Q)
+        self.running = min(load, hw.max_num_seqs or load)
+        self.cost = StepCost(hw, self.running, self.running * (1 + self.gamma))
+        self.text_R = self.random.choice(self.texts, self.running)
+        length_R = (self.last_Q - self.first_Q)[self.text_R]
+        self.row_R = self.first_Q[self.text_R] + (self.random.random(self.running) * length_R).astype(
+            np.int64
+        )
+        self.origin_R = self.row_R.copy()
+        self.used_R, self.tail_R = (np.zeros(self.running, dtype=np.int64) for _ in range(2))
+        self.hits_R, self.tests_R, self.mean = np.zeros(self.running), np.zeros(self.running), 0.5
+
+    def draft_s(self, count: int, k: int) -> float:
+        """Return what drafting k tokens of ``count`` requests costs [s]."""
+        return self.cost.draft_s(self.kind, count, k) if count and k else 0.0
+
+    def step(self) -> Step:
+        """Return what a plan sees."""
+        place, kv = np.arange(self.gamma), self.trace.prompt_tokens_Q[self.text_R] + self.row_R + 1
+        at_RG = np.minimum(self.used_R[:, None] + place, self.gamma - 1)
+        inside_RG = self.confidence_NG[self.origin_R[:, None], at_RG]
+        tail_RG = np.where(place < self.tail_R[:, None], inside_RG, 0.0)
+        kv_tokens = int((kv - self.first_Q[self.text_R]).sum())
+        return Step(
+            self.survival_NG[self.row_R],
+            np.cumprod(tail_RG, axis=1, dtype=np.float64),
+            self.tail_R,
+            self.last_Q[self.text_R] - self.row_R,
+            (self.hits_R + 6 * self.mean) / (self.tests_R + 6),
+            self.cost.step_s_M(self.running, kv_tokens, self.running * self.gamma, 0.0, False),
+            self.draft_s,
+        )
+
+    def commit(self, step: Step) -> int:
+        """Verify and commit what the plan decided, keep tails; return the tokens committed."""
+        keep_R, length_R = step.keep_R, step.verify_len_R
+        of_tail_R = np.clip(np.minimum(self.accepted_N[self.origin_R] - self.used_R, self.tail_R), 0, None)
+        run_R = np.where(keep_R, of_tail_R, self.accepted_N[self.row_R])
+        commit_R = np.minimum(np.minimum(length_R, run_R) + 1, step.left_R)
+        self._learn(run_R > 0, (length_R > 0) & ~keep_R)
+        block_R = np.where(keep_R, self.tail_R, step.k)
+        self.origin_R = np.where(keep_R, self.origin_R, self.row_R)
+        self.used_R = np.where(keep_R, self.used_R, 0) + length_R + 1
+        # The bonus equals the first unverified token where a whole block would have been accepted further.
+        self.tail_R = np.where(run_R > length_R, np.maximum(block_R - length_R - 1, 0), 0)
+        self.row_R = self.row_R + commit_R
+        self._replace(np.flatnonzero(self.row_R >= self.last_Q[self.text_R]))
+        return int(commit_R.sum())
+
+    def _learn(self, hit_R: np.ndarray, tested_R: np.ndarray) -> None:
+        self.hits_R = np.where(tested_R, _FADE * self.hits_R + hit_R, self.hits_R)
+        self.tests_R = np.where(tested_R, _FADE * self.tests_R + 1, self.tests_R)
+        if tested_R.any():
+            self.mean += 0.02 * (float(hit_R[tested_R].mean()) - self.mean)
+
+    def _replace(self, done: IntArray) -> None:
+        self.text_R[done] = self.random.choice(self.texts, done.size)
+        self.row_R[done] = self.first_Q[self.text_R[done]]
+        self.tail_R[done], self.hits_R[done], self.tests_R[done] = 0, 0.0, 0.0
+
+
 def speed(trace: Trace, hw: HardwareProfile, load: int, plan: Plan, seed: int) -> tuple[float, float]:
     """Return tok/s, and the share of requests that drafted."""
-    head, random = trace.drafter(), np.random.default_rng(seed)
-    gamma, kind, accepted_N = head.gamma, head.kind, head.accepted_N.astype(np.int64)
-    confidence_NG, survival_NG = head.confidence_NG(), head.survival_NG()
-    first_Q, last_Q = trace.offset_Q1[:-1], trace.offset_Q1[1:] - 1
-    texts, place = np.flatnonzero(last_Q > first_Q), np.arange(gamma)
-    running = min(load, hw.max_num_seqs or load)
-    cost = StepCost(hw, running, running * (1 + gamma))
-    text_R = random.choice(texts, running)
-    row_R = first_Q[text_R] + (random.random(running) * (last_Q - first_Q)[text_R]).astype(np.int64)
-    origin_R, offset_R, tail_R = row_R.copy(), np.zeros(running, np.int64), np.zeros(running, np.int64)
-    hits_R, tests_R, mean = np.zeros(running), np.zeros(running), 0.5
-    time_s = tokens = drafted = 0.0
+    loop, time_s, tokens, drafted = Loop(trace, hw, load, seed), 0.0, 0, 0.0
     for n in range(_STEPS):
-        kv = int((trace.prompt_tokens_Q[text_R] + row_R - first_Q[text_R] + 1).sum())
-        at_RG = np.minimum(offset_R[:, None] + place, gamma - 1)
-        in_tail_RG = np.where(place < tail_R[:, None], confidence_NG[origin_R[:, None], at_RG], 0.0)
-        step = Step(
-            survival_NG[row_R],
-            np.cumprod(in_tail_RG, axis=1, dtype=np.float64),
-            tail_R,
-            last_Q[text_R] - row_R,
-            (hits_R + 6 * mean) / (tests_R + 6),
-            cost.step_s_M(running, kv, running * gamma, 0.0, False),
-            lambda count, k: cost.draft_s(kind, count, k) if count and k else 0.0,
-        )
+        step = loop.step()
         plan(step)
-        keep_R, length_R, count = step.keep_R, step.verify_len_R, int(np.count_nonzero(~step.keep_R))
-        available_R = np.clip(np.minimum(accepted_N[origin_R] - offset_R, tail_R), 0, None)
-        run_R = np.where(keep_R, available_R, accepted_N[row_R])
-        commit_R = np.minimum(np.minimum(length_R, run_R) + 1, step.left_R)
-        tested_R = (length_R > 0) & ~keep_R
-        hits_R = np.where(tested_R, _FADE * hits_R + (run_R > 0), hits_R)
-        tests_R = np.where(tested_R, _FADE * tests_R + 1, tests_R)
-        mean += 0.02 * (float((run_R > 0)[tested_R].mean()) - mean) if tested_R.any() else 0.0
+        count = int(np.count_nonzero(~step.keep_R)) if step.k else 0
+        committed = loop.commit(step)
         if n >= _WARM_UP:
-            time_s += float(step.rest_s_M[length_R.sum()]) + step.draft_s(count, step.k)
-            tokens += float(commit_R.sum())
-            drafted += count * (step.k > 0) / running
-        origin_R = np.where(keep_R, origin_R, row_R)
-        offset_R = np.where(keep_R, offset_R, 0) + length_R + 1
-        block_R = np.where(keep_R, offset_R - length_R - 1 + tail_R, step.k)
-        tail_R = np.where(run_R > length_R, np.maximum(block_R - offset_R, 0), 0)
-        row_R = row_R + commit_R
-        done = np.flatnonzero(row_R >= last_Q[text_R])
-        text_R[done] = random.choice(texts, done.size)
-        row_R[done] = first_Q[text_R[done]]
-        tail_R[done], hits_R[done], tests_R[done] = 0, 0.0, 0.0
+            time_s += float(step.rest_s_M[step.verify_len_R.sum()]) + loop.draft_s(count, step.k)
+            tokens, drafted = tokens + committed, drafted + count / loop.running
     return tokens / time_s, drafted / (_STEPS - _WARM_UP)
 
 
@@ -184,56 +216,6 @@ def compare(args: argparse.Namespace, plans: dict[str, Plan]) -> None:
         base = next(iter(found.values()))[0]
         words = [f"{name} {tok / base - 1:+.1%} ({share:.0%} draft)" for name, (tok, share) in found.items()]
         print(f"{args.trace} x {args.profile} x {load}: {'; '.join(words)}")
-
-
-def history(args: argparse.Namespace) -> None:
-    """Print AUC and log loss of position 1 by logistic regression on even texts, scored on odd ones."""
-    trace = tuning_half(args.trace)
-    rows = np.array(list(_rounds(trace, verified=2)))
-    hit, odd = rows[:, 1] > 0, rows[:, 0] % 2 == 1
-    print(f"{args.trace}: {len(rows):,} rounds, position 1 accepted in {hit.mean():.3f}")
-    columns = {
-        "head": [2],
-        "history": [3],
-        "head and history": [2, 3],
-        "all and the last round": [2, 3, 4, 5],
-    }
-    for name, chosen in columns.items():
-        inputs = np.column_stack([np.ones(len(rows)), rows[:, chosen]])
-        told = sigmoid(inputs[odd] @ _logistic(inputs[~odd], hit[~odd].astype(float)))
-        loss = -np.where(hit[odd], np.log(told), np.log1p(-told)).mean()
-        print(f"  {name}: AUC {auc(told, hit[odd]):.3f}, log loss {loss:.4f}")
-
-
-def _rounds(trace: Trace, verified: int) -> Iterable[tuple[float, ...]]:
-    """Yield text, accepted, logit of c_1, logit of past acceptance, last accepted, whether the bonus hit."""
-    head = trace.drafter()
-    confidence_N, accepted_N = head.confidence_NG()[:, 0], head.accepted_N.astype(int)
-    mean = float((accepted_N > 0).mean())
-    for text in range(len(trace.output_tokens_Q)):
-        at, last = int(trace.offset_Q1[text]), int(trace.offset_Q1[text + 1]) - 1
-        hits = tests = before = bonus = 0.0
-        while at < last:
-            past = (hits + 2 * mean) / (tests + 2)
-            accepted = int(accepted_N[at])
-            yield text, accepted, _logit(confidence_N[at]), _logit(past), before, bonus
-            hits, tests = _FADE * hits + (accepted > 0), _FADE * tests + 1
-            before, bonus = min(accepted, verified), float(accepted > verified)
-            at += int(before) + 1
-
-
-def _logit(p: float) -> float:
-    p = min(max(p, 1e-4), 1 - 1e-4)
-    return float(np.log(p / (1 - p)))
-
-
-def _logistic(inputs: FloatArray, hit: FloatArray) -> FloatArray:
-    weights = np.zeros(inputs.shape[1])
-    for _ in range(20):
-        told = sigmoid(inputs @ weights)
-        curvature = (inputs * (told * (1 - told))[:, None]).T @ inputs + 1e-6 * np.eye(len(weights))
-        weights = weights + np.linalg.solve(curvature, inputs.T @ (hit - told))
-    return weights
 
 
 def users(args: argparse.Namespace) -> None:
@@ -263,7 +245,7 @@ def tuning_half(name: str) -> Trace:
 def main() -> None:
     """Run one lead."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("lead", choices=["recycle", "who", "ends", "history", "users"])
+    parser.add_argument("lead", choices=["recycle", "who", "ends", "users"])
     parser.add_argument("--trace", default="chat")
     parser.add_argument("--profile", default="h100-qwen3-8b")
     parser.add_argument("--loads", type=int, nargs="+", default=[16, 64, 256])
@@ -280,8 +262,8 @@ def main() -> None:
         "who": {"any length": plain(any_length), "of some requests": selective(any_length)},
         "ends": {"whole blocks": plain(whole), "ends known": knowing_ends(whole)},
     }
-    if args.lead in ("history", "users"):
-        {"history": history, "users": users}[args.lead](args)
+    if args.lead == "users":
+        users(args)
     else:
         compare(args, plans[args.lead])
 
