@@ -60,6 +60,8 @@ class Decider:
 
     def note(self, accepted_R: IntArray, step_s: float) -> None:
         """Take note of what the present step came to: draft tokens accepted, and its duration [s]."""
+        if self._shortcut is not None:  # it asks for no past
+            return
         running = accepted_R.size
         self._previous[:running] = self._places[:running]
         self._before = (self.verify_len_R, accepted_R, step_s)

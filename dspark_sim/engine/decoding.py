@@ -14,6 +14,7 @@ from dspark_sim.schema import FloatArray, IntArray
 
 #: Called with anchors [R], verify lengths [R] and accepted draft tokens [R] of each step that decodes.
 Observer = Callable[[IntArray, IntArray, IntArray], None]
+_NO_GAPS = np.empty(0)
 
 
 class Decoding:
@@ -50,6 +51,7 @@ class Decoding:
         self._decider = decider
         self._observer = observer
         self.batch = Batch(slots)
+        self._one_R: IntArray = np.ones(slots, dtype=np.int64)
         self.kv_tokens = 0
         self.steps = 0
         self._emit_s = 0.0
@@ -107,7 +109,7 @@ class Decoding:
         self._decider.note(accepted_R, step_s)
         committed_R = np.minimum(accepted_R + 1, left_R)
         batch.row_R += committed_R
-        committed = int(np.add.reduce(committed_R))
+        committed = int(self._one_R[: committed_R.size].dot(committed_R))  # the cheapest sum
         self.kv_tokens += committed
         self.steps += 1
         self._emit_s, self._newcomers = end_s, False
@@ -119,9 +121,9 @@ class Decoding:
     def gaps(self, end_s: float) -> tuple[float, int, FloatArray]:
         """Return the gap that this step ends and how many share it, and those of newcomers singly [s]."""
         batch = self.batch
-        since_s = batch.emit_s_R[:0]
-        if self._newcomers:
-            since_s = batch.emit_s_R[batch.start_step_R == self.steps]
+        if not self._newcomers:
+            return end_s - self._emit_s, batch.size, _NO_GAPS
+        since_s = batch.emit_s_R[batch.start_step_R == self.steps]
         return end_s - self._emit_s, batch.size - since_s.size, end_s - since_s
 
     def resume(self, slot: int) -> Resume:

@@ -158,7 +158,8 @@ class Replica:
         """Allocate what the next step writes; preempt the last admitted until it is there."""
         batch = self._batch
         need_R = blocks.needed(batch.kv_base_R + batch.row_R)
-        need_R[batch.free] = 0
+        if batch.free.size:
+            need_R[batch.free] = 0
         while (more := int(np.add.reduce(need_R - batch.blocks_R))) > blocks.free:
             self._preempt(blocks)
             need_R[batch.free] = 0

@@ -79,11 +79,6 @@ class ClosedLoop:
         self._pending.append((now_s + self._turnaround_s, count))
         self.next_s = self._pending[0][0]
 
-    @property
-    def answers_at_once(self) -> bool:
-        """Whether a user sends the next request, whatever it is, the moment the last one is done."""
-        return not self._turnaround_s and self._fits_Q is None
-
     def ahead(self, count: int) -> IntArray:
         """Take up to ``count`` of the next requests out of the stream; the caller will send them."""
         return self._requests.take(count)
