@@ -151,7 +151,7 @@ def profile_document(profile: HardwareProfile) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses as mappings, without what is absent; tuples as lists, numbers to 7 digits."""
+    """Return dataclasses as mappings, without what is absent; tuples as lists, numbers to 9 digits."""
     if is_dataclass(value):
         named = {f.name: getattr(value, f.name) for f in fields(value)}
         return {name: plain(item) for name, item in named.items() if item is not None and item != {}}
@@ -159,7 +159,7 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 @cache
