@@ -7,162 +7,37 @@ all that it depends on (the code included); a repeated or interrupted sweep comp
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from dspark_sim import __version__
-from dspark_sim.engine.serving import Serving
-from dspark_sim.engine.simulator import DECODE_ONLY, simulate
-from dspark_sim.errors import InputError, did_you_mean
-from dspark_sim.files import write_text
-from dspark_sim.hardware.believed import Block, believe
-from dspark_sim.hardware.doubts import doubts
-from dspark_sim.hardware.profile import HardwareProfile, load_profile
+from dspark_sim.engine.simulator import simulate
+from dspark_sim.point_store import PointStore, code_hash, fingerprint, profile_hash
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.details import DETAIL, detail
 from dspark_sim.results.evidence import gather
 from dspark_sim.results.metrics import Point, point
 from dspark_sim.schema import RunLog
+from dspark_sim.tasks import RUN_PATHS, Setup, Task, believed_doubts, grid, split_overrides
 from dspark_sim.workers import spread
-from dspark_sim.workload.trace_io import read_trace
 
-if TYPE_CHECKING:
-    from dspark_sim.workload.traces import Trace
-
-#: Fields of a run that ``--set`` may override, beside those of the profile.
-RUN_PATHS = ("workload.max_output_tokens",)
-
-_CODE = (
-    "engine",
-    "hardware",
-    "policies",
-    "results/details.py",
-    "results/metrics.py",
-    "workload",
-    "rng.py",
-    "schema.py",
-)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What all points of a sweep share, by name, so that it travels cheaply to a worker.
-
-    Attributes:
-        trace: trace file, by path or bare name.
-        hw: hardware profile, by path or bare name.
-        overrides: ``(path, value)`` of the profile, as ``--set`` gives them.
-        output_tokens: output tokens to measure per point.
-        max_output_tokens: texts are cut to this many tokens; None: not cut.
-        believed: cost that planners believe (:mod:`dspark_sim.hardware.believed`); None: the true one.
-        serving: prefill, replicas, router.
-    """
-
-    trace: str
-    hw: str
-    overrides: tuple[tuple[str, str], ...] = ()
-    output_tokens: int = 50_000
-    max_output_tokens: int | None = None
-    believed: str | None = None
-    serving: Serving = DECODE_ONLY
-
-    def load_trace(self) -> Trace:
-        """Return the trace, read once per process."""
-        return _trace(self.trace)
-
-    def load_profile(self) -> HardwareProfile:
-        """Return the profile with its overrides, read once per process."""
-        return _profile(self.hw, self.overrides)
-
-    def load_believed(self, drafter: str) -> HardwareProfile | None:
-        """Return what planners believe about a step with that drafter; None: the truth."""
-        return None if self.believed is None else _believed(self, self.believed, drafter)
-
-    def block(self, drafter: str) -> Block:
-        """Return kind and block length of a drafter of the trace."""
-        chosen = self.load_trace().drafter(drafter)
-        return Block(chosen.kind, chosen.gamma)
-
-
-@dataclass(frozen=True)
-class Task:
-    """One point to compute: ``drafter`` is one of the trace, ``policy`` a normalised spec.
-
-    ``share``: (index, count) of the share of the trace's prompts to replay; None: all of them.
-    """
-
-    setup: Setup
-    drafter: str
-    policy: str
-    concurrency: int
-    seed: int
-    share: tuple[int, int] | None = None
-
-    def load_trace(self) -> Trace:
-        """Return the texts that this point replays."""
-        return self.setup.load_trace() if self.share is None else _share(self.setup.trace, *self.share)
-
-
-@lru_cache(maxsize=4)
-def _trace(name: str) -> Trace:
-    return read_trace(name)
-
-
-@lru_cache(maxsize=32)
-def _share(name: str, index: int, count: int) -> Trace:
-    return _trace(name).share_of_prompts(index, count)
-
-
-@lru_cache(maxsize=4)
-def _profile(name: str, overrides: tuple[tuple[str, str], ...]) -> HardwareProfile:
-    return load_profile(name, dict(overrides))
-
-
-@lru_cache(maxsize=4)
-def _believed(setup: Setup, spec: str, drafter: str) -> HardwareProfile:
-    return believe(spec, setup.load_profile(), setup.block(drafter))
-
-
-def believed_doubts(tasks: Sequence[Task]) -> list[str]:
-    """Return what is wrong with the cost that the planners of ``tasks`` believe, one line each."""
-    found: dict[str, None] = {}
-    for drafter in dict.fromkeys(task.drafter for task in tasks):
-        setup, most = tasks[0].setup, max(task.concurrency for task in tasks)
-        true, believed = setup.load_profile(), setup.load_believed(drafter)
-        if believed is not None:
-            most = min(most, true.max_num_seqs or most)
-            found |= dict.fromkeys(doubts(believed, true, setup.block(drafter), most))
-    return list(found)
-
-
-def split_overrides(assignments: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], int | None]:
-    """Return the overrides of the profile and ``workload.max_output_tokens`` from ``--set`` values.
-
-    Raises:
-        InputError: an unknown ``workload.`` path, or a value that is not a whole number above 1.
-    """
-    ours = {path: value for path, value in assignments.items() if path.startswith("workload.")}
-    for path in ours:
-        if path not in RUN_PATHS:
-            raise InputError(
-                f"--set {path}: no such field{did_you_mean(path, RUN_PATHS)}; known: {', '.join(RUN_PATHS)}"
-            )
-    profile = tuple((path, value) for path, value in assignments.items() if path not in ours)
-    return profile, _cut(ours.get("workload.max_output_tokens"))
-
-
-def _cut(word: str | None) -> int | None:
-    if word is None:
-        return None
-    if not word.isdecimal() or int(word) < 2:
-        raise InputError(f"--set workload.max_output_tokens={word}: must be a whole number of at least 2")
-    return int(word)
+__all__ = [
+    "RUN_PATHS",
+    "PointStore",
+    "Setup",
+    "Task",
+    "about",
+    "believed_doubts",
+    "evidence",
+    "fingerprint",
+    "grid",
+    "profile_hash",
+    "run_log",
+    "simulate_task",
+    "split_overrides",
+    "sweep",
+]
 
 
 def run_log(task: Task) -> RunLog:
@@ -183,6 +58,7 @@ def run_log(task: Task) -> RunLog:
         believed=setup.load_believed(task.drafter),
         max_output_tokens=setup.max_output_tokens,
         serving=setup.serving,
+        fast=setup.fast,
     )
 
 
@@ -194,22 +70,6 @@ def simulate_task(task: Task) -> Point:
     """
     run = run_log(task)
     return point(run) | {DETAIL: detail(run, task.setup.load_profile())}
-
-
-def grid(
-    setup: Setup,
-    arms: Iterable[tuple[str, str]],
-    loads: Iterable[int],
-    seeds: Sequence[int],
-    by_prompts: bool = False,
-) -> list[Task]:
-    """Return the tasks of a grid: by arm (drafter, policy), then load, then seed.
-
-    With ``by_prompts`` every seed replays its own share of the trace's prompts.
-    """
-    shares = [(i, len(seeds)) if by_prompts and len(seeds) > 1 else None for i in range(len(seeds))]
-    replications = list(zip(seeds, shares, strict=True))
-    return [Task(setup, *arm, load, *one) for arm, load, one in itertools.product(arms, loads, replications)]
 
 
 def sweep(
@@ -249,42 +109,6 @@ def _computed(missing: list[int], tasks: Sequence[Task], jobs: int) -> Iterator[
     order = sorted(missing, key=lambda i: (tasks[i].concurrency, i))
     for place, computed in spread(simulate_task, [tasks[i] for i in order], jobs):
         yield order[place], computed
-
-
-@dataclass
-class PointStore:
-    """Finished points under ``folder``, one small JSON file each, named by the hash of their inputs."""
-
-    folder: Path
-    _bases: dict[Setup, dict[str, Any]] = field(default_factory=dict)
-
-    def get(self, task: Task) -> Point | None:
-        """Return the point of ``task``, or None if it is not there."""
-        path = self._path(task)
-        if not path.is_file():
-            return None
-        kept: Point = json.loads(path.read_text(encoding="utf-8"))
-        return kept
-
-    def put(self, task: Task, computed: Point) -> None:
-        """Keep a computed point; a reader sees all of it or none of it."""
-        write_text(self._path(task), json.dumps(computed) + "\n")
-
-    def _path(self, task: Task) -> Path:
-        if task.setup not in self._bases:
-            self._bases[task.setup] = fingerprint(task.setup)
-        what = self._bases[task.setup] | {
-            "drafter": task.drafter,
-            "policy": task.policy,
-            "rule": _rule_hash(task.policy),
-            "concurrency": task.concurrency,
-            "seed": task.seed,
-            "share": task.share,
-        }
-        if believed := task.setup.load_believed(task.drafter):
-            what["believed"] = profile_hash(believed)
-        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-        return self.folder / f"{digest[:32]}.json"
 
 
 def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -331,35 +155,3 @@ def evidence(tasks: Sequence[Task]) -> dict[str, Any]:
     drafters = dict.fromkeys(task.drafter for task in tasks)
     most = max(task.concurrency for task in tasks)
     return gather(setup.load_trace(), setup.load_profile(), drafters, most)
-
-
-def fingerprint(setup: Setup) -> dict[str, Any]:
-    """Return everything that points of ``setup`` depend on beside drafter, policy, load and seed."""
-    return {
-        "version": __version__,
-        "code": code_hash(),
-        "trace": setup.load_trace().content_hash,
-        "profile": profile_hash(setup.load_profile()),
-        "output_tokens": setup.output_tokens,
-        "max_output_tokens": setup.max_output_tokens,
-        "serving": asdict(setup.serving),
-    }
-
-
-def profile_hash(profile: HardwareProfile) -> str:
-    """Return the SHA-256 (hex) of every value of a profile, overrides included."""
-    return hashlib.sha256(json.dumps(asdict(profile), sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def code_hash() -> str:
-    """Return the SHA-256 (hex) of the sources that decide a point."""
-    package = Path(__file__).parent
-    files = [p for name in _CODE for p in (package / name, *sorted((package / name).rglob("*.py")))]
-    return hashlib.sha256(b"\0".join(p.read_bytes() for p in files if p.is_file())).hexdigest()
-
-
-def _rule_hash(spec: str) -> str:
-    """Return the hash of the file of a user's own rule, ``""`` for a shipped one."""
-    path, found, _ = spec.partition(".py:")
-    return hashlib.sha256(Path(path + ".py").read_bytes()).hexdigest() if found else ""

@@ -1,0 +1,95 @@
+"""Finished points on disk, under the hash of everything that they depend on, the code included."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dspark_sim import __version__
+from dspark_sim.files import write_text
+from dspark_sim.hardware.profile import HardwareProfile
+from dspark_sim.results.metrics import Point
+from dspark_sim.tasks import Setup, Task
+
+_CODE = (
+    "engine",
+    "hardware",
+    "policies",
+    "results/details.py",
+    "results/metrics.py",
+    "workload",
+    "rng.py",
+    "schema.py",
+)
+
+
+@dataclass
+class PointStore:
+    """Finished points under ``folder``, one small JSON file each, named by the hash of their inputs."""
+
+    folder: Path
+    _bases: dict[Setup, dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, task: Task) -> Point | None:
+        """Return the point of ``task``, or None if it is not there."""
+        path = self._path(task)
+        if not path.is_file():
+            return None
+        kept: Point = json.loads(path.read_text(encoding="utf-8"))
+        return kept
+
+    def put(self, task: Task, computed: Point) -> None:
+        """Keep a computed point; a reader sees all of it or none of it."""
+        write_text(self._path(task), json.dumps(computed) + "\n")
+
+    def _path(self, task: Task) -> Path:
+        if task.setup not in self._bases:
+            self._bases[task.setup] = fingerprint(task.setup)
+        what = self._bases[task.setup] | {
+            "drafter": task.drafter,
+            "policy": task.policy,
+            "rule": _rule_hash(task.policy),
+            "concurrency": task.concurrency,
+            "seed": task.seed,
+            "share": task.share,
+        }
+        if believed := task.setup.load_believed(task.drafter):
+            what["believed"] = profile_hash(believed)
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        return self.folder / f"{digest[:32]}.json"
+
+
+def fingerprint(setup: Setup) -> dict[str, Any]:
+    """Return everything that points of ``setup`` depend on beside drafter, policy, load and seed."""
+    return {
+        "version": __version__,
+        "code": code_hash(),
+        "trace": setup.load_trace().content_hash,
+        "profile": profile_hash(setup.load_profile()),
+        "output_tokens": setup.output_tokens,
+        "max_output_tokens": setup.max_output_tokens,
+        "serving": asdict(setup.serving),
+    }
+
+
+def profile_hash(profile: HardwareProfile) -> str:
+    """Return the SHA-256 (hex) of every value of a profile, overrides included."""
+    return hashlib.sha256(json.dumps(asdict(profile), sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_hash() -> str:
+    """Return the SHA-256 (hex) of the sources that decide a point."""
+    package = Path(__file__).parent
+    files = [p for name in _CODE for p in (package / name, *sorted((package / name).rglob("*.py")))]
+    return hashlib.sha256(b"\0".join(p.read_bytes() for p in files if p.is_file())).hexdigest()
+
+
+def _rule_hash(spec: str) -> str:
+    """Return the hash of the file of a user's own rule, ``""`` for a shipped one."""
+    path, found, _ = spec.partition(".py:")
+    return hashlib.sha256(Path(path + ".py").read_bytes()).hexdigest() if found else ""
