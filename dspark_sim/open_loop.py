@@ -146,6 +146,7 @@ def serve_at(task: Task, drawn: Drawn, arrival_s_Q: FloatArray) -> RunLog:
         drafter=task.drafter,
         believed=setup.load_believed(task.drafter),
         serving=setup.serving,
+        fast=setup.fast,
     )
 
 

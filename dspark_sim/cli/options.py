@@ -59,6 +59,13 @@ SlaOption = Annotated[
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, help="Worker processes; 0: one per core where it pays.")
 ]
+FastOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--fast/--no-fast",
+        help="Compiled step (extra: fast); same figures. Default: for long closed loops, where it is installed.",
+    ),
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace what the output folder holds of another run.")
 ]

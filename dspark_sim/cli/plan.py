@@ -51,6 +51,7 @@ def make_plan(
     replicate: str = "seeds",
     serving: Serving | None = None,
     defaults: Sequence[str] | None = None,
+    fast: bool | None = None,
 ) -> Plan:
     """Check everything that a user typed, and return the plan.
 
@@ -80,9 +81,34 @@ def make_plan(
     labels = list(dict.fromkeys(label for _, label in arms))
     against = choose_baseline(baseline, labels)
     tasks = grid(setup, dict.fromkeys(arms), loads, seeds, by_prompts=replicate == "prompts")
+    if fast or (fast is None and _repays_compiling(tasks)):
+        _require_compiler(tasks, said=fast is not None)
+        setup = replace(setup, fast=True)
+        tasks = [replace(task, setup=setup) for task in tasks]
     for doubt in believed_doubts(tasks):
         warn(f"--believed {believed}: {doubt}")
     return Plan(setup, tasks, against)
+
+
+def _repays_compiling(tasks: Sequence[Task]) -> bool:
+    """Return whether the compiler is there and ``tasks``, users in a loop, are long enough for it."""
+    from dspark_sim.engine.fast import STEPS_WORTH_COMPILING, is_installed
+
+    steps = sum(task.setup.output_tokens / task.concurrency for task in tasks if task.concurrency != ANY_LOAD)
+    return steps > STEPS_WORTH_COMPILING and is_installed()
+
+
+def _require_compiler(tasks: Sequence[Task], said: bool) -> None:
+    """Refuse to go on without the compiler; say which policies it does not know, if it was asked for."""
+    from dspark_sim.engine.fast import hindrance, require
+    from dspark_sim.policies.registry import parse_policy
+
+    require()
+    prefill = tasks[0].setup.serving.check()
+    reasons = [hindrance(parse_policy(spec), prefill) for spec in dict.fromkeys(t.policy for t in tasks)]
+    if said:
+        for reason in filter(None, reasons):
+            warn(f"--fast: {reason}; it runs as without --fast")
 
 
 def chosen_folder(

@@ -52,6 +52,7 @@ def run(
     lockstep: o.LockstepOption = False,
     timeline: o.TimelineOption = None,
     jobs: o.JobsOption = 0,
+    fast: o.FastOption = None,
     out: OutOption = None,
     force: o.ForceOption = False,
     json_out: o.JsonOption = False,
@@ -77,7 +78,7 @@ def run(
         trace, hw, policies=policy, loads=[plan.ANY_LOAD] if arriving else loads,
         seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
-        replicate=replicate, serving=serving,
+        replicate=replicate, serving=serving, fast=fast,
     )  # fmt: skip
     if asked is not None:
         open_loop.serve_all(made, asked, jobs=jobs, out=out, timeline=timeline, as_json=json_out, force=force)

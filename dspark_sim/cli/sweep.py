@@ -34,6 +34,7 @@ def sweep(
     baseline: o.BaselineOption = None,
     sla: o.SlaOption = None,
     jobs: o.JobsOption = 0,
+    fast: o.FastOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.")
     ] = None,
@@ -50,7 +51,7 @@ def sweep(
     asked = plan.make_plan(
         trace, hw, policies=policy, loads=loads, seeds=range(seed, seed + seeds), output_tokens=output_tokens,
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
-        replicate=replicate,
+        replicate=replicate, fast=fast,
     )  # fmt: skip
     folder = plan.chosen_folder(out, "sweeps", asked, quiet=False, resume=True, force=force)
     assert folder is not None, "a sweep always has a folder"

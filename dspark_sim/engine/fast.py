@@ -10,6 +10,10 @@ from dspark_sim.errors import InputError
 from dspark_sim.policies.base import Policy
 
 
+#: Engine steps above which compiled steps repay the compiler's start, and its first run, unasked.
+STEPS_WORTH_COMPILING = 1_000_000
+
+
 def is_installed() -> bool:
     """Return whether the compiler (the extra ``fast``: numba) is there."""
     return find_spec("numba") is not None
