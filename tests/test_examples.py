@@ -20,6 +20,8 @@ SLOW = {
     "profile",
     "validate",
     "replay-check",
+    "fit",
+    "predict",
     "regress",
     "parity",
     "study",
