@@ -30,7 +30,9 @@ def profile(
     drafter: Annotated[
         str, typer.Option("--drafter", help="Drafter: a folder or a shipped name; '' times the target alone.")
     ] = "smollm2-dspark-g7",
-    device: Annotated[str, typer.Option("--device", help="cpu, or cuda (graphs at capture sizes).")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", help="cpu, or cuda (graphs at capture sizes; not yet run on one).")
+    ] = "cpu",
     tokens: Annotated[str, typer.Option("--tokens", help="Batch tokens of the target's pass.")] = TOKENS,
     requests: Annotated[
         str, typer.Option("--requests", help="Requests of draft passes and attention.")
