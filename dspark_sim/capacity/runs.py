@@ -80,9 +80,9 @@ class Runs:
                 {"rate_scale": 1.0, "offered_per_s": rate_per_s} | serving_figures(run, slos, window)
             )
         margins = _margins(times, slos)
-        left_out = [max(_margins(without(times, i), slos), default=_LEAST_MARGIN) for i in range(len(times))]
-        most = max(margins, default=_LEAST_MARGIN)
-        return Probe(rate_per_s, tuple(margins), most, tuple(left_out if len(times) > 1 else ()), figures)
+        others = [without(times, i) for i in range(len(times))] if len(times) > 1 else []
+        left_out = tuple(max(_margins(some, slos), default=_LEAST_MARGIN) for some in others)
+        return Probe(rate_per_s, tuple(margins), max(margins, default=_LEAST_MARGIN), left_out, figures)
 
 
 def _measured(run: RunLog, window: Window, slos: Sequence[Slo]) -> list[FloatArray]:

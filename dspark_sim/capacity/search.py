@@ -48,13 +48,13 @@ def search(question: Question) -> Found:
     runs = Runs(question, question.terms.traffic)
     knees = runs.knees()
     answer = _Search(runs, knees, question.terms).answer()
-    for _ in range(_LONGER):
+    for more in reversed(range(_LONGER + 1)):
         longer = runs.twice_as_long()
         if longer is None or answer.status == NOT_MET:
             break
-        answer = replace(answer, check=longer.check(answer.rate_per_s, runs.requests))
-        assert answer.check is not None
-        if not answer.check.misses:
+        check = longer.check(answer.rate_per_s, runs.requests)
+        answer = replace(answer, check=check)
+        if not (check.misses and more):
             break
         runs = longer
         answer = _Search(runs, knees, question.terms).answer(near=answer.rate_per_s)
@@ -107,7 +107,8 @@ class _Search:
 
     def _descend(self, top: float, near: float | None) -> float | None:
         """Return the first rate below ``top`` that holds; None if none does."""
-        for share in (*(_NEAR if near is not None else ()), *_DESCENT):
+        shares: list[float] = [*(_NEAR if near is not None else ()), *_DESCENT]
+        for share in shares:
             if self._at(share * top).holds:
                 return share * top
         lowest = self._runs.few(_LOWEST * top)

@@ -21,7 +21,7 @@ def capacity_table(document: Mapping[str, Any]) -> str:
     columns = {"policy": "<"} | drafter
     columns |= dict.fromkeys(
         ("sustains\nreq/s", f"vs\n{document['baseline']}", "load knee\nreq/s", "of it\n%",
-         "goodput\ntok/s/GPU", "mean\nusers", "TTFT\np99 ms", "TPOT\np99 ms"), ">"
+         "goodput\ntok/s/GPU", "mean\nusers", *map(_bound, answers[0]["slo"])), ">"
     )  # fmt: skip
     columns |= {"loss-\nless": "<", "binds": "<"}
     return text_table(columns, [_row(entry, document["baseline"]) for entry in answers])
@@ -40,11 +40,14 @@ def _row(entry: Mapping[str, Any], baseline: str) -> dict[str, str]:
         "of it\n%": NONE if share is None else number(100 * share),
         "goodput\ntok/s/GPU": number(goodput if met else 0.0),
         "mean\nusers": number(at["mean_users"]),
-        "TTFT\np99 ms": number(at["ttft_p99_ms"]),
-        "TPOT\np99 ms": number(at["tpot_p99_ms"], 1),
+        **{_bound(name): number(slo["value_ms"], 1) for name, slo in entry["slo"].items()},
         "loss-\nless": VERDICTS[entry["lossless"]],
         "binds": entry["binds"] or NONE,
     }
+
+
+def _bound(slo: str) -> str:
+    return f"{slo}\nms"
 
 
 def _rate(entry: Mapping[str, Any]) -> str:
