@@ -52,6 +52,7 @@ COMMANDS: dict[str, str] = {
     "refit": "dspark_sim.cli.refit:refit",
     "record": "dspark_sim.cli.record:record",
     "evaluate": "dspark_sim.cli.evaluate:evaluate",
+    "study": "dspark_sim.cli.study:study",
     "replay-check": "dspark_sim.cli.replay_check:replay_check",
 }
 

@@ -1,0 +1,190 @@
+"""``dspark-sim study``: the paper's offline studies on drafters and traces at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dspark_sim.cli.generate import TARGET
+
+if TYPE_CHECKING:
+    from dspark_sim.study.drafters import Pool
+    from dspark_sim.study.result import Study
+    from dspark_sim.study.subjects import Need
+    from dspark_sim.workload.traces import Trace
+
+#: The studies, in the order in which they run, and what each repeats.
+STUDIES = {
+    "acceptance": "figure 2: conditional acceptance by position",
+    "gains": "table 1: accepted length and gains over the baselines",
+    "length": "figure 4: accepted length and round latency by gamma",
+    "depth": "figure 3: accepted length by depth",
+    "threshold": "figure 5: acceptance rate under a threshold",
+    "reliability": "figure 6: reliability before and after calibration",
+    "confidence": "AUC of confidences beside its ceiling",
+}
+_TRACES = ("math.parquet", "code.parquet", "chat.parquet")
+_OF_TRACES = ("threshold", "reliability", "confidence")
+#: What ``train`` calls the head of each kind of drafter.
+_HEADS = {"dspark": "vanilla", "dflash": "none", "mtp": "mtp"}
+
+
+def study(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]...", help=f"Of: {', '.join(STUDIES)}; default: all."),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and study.json.")],
+    trace: Annotated[
+        list[str] | None, typer.Option(help="Recorded traces; default: the shipped math, code and chat.")
+    ] = None,
+    drafter: Annotated[
+        list[str] | None, typer.Option(help="NAME=FOLDER or FOLDER: evaluate these on --texts instead.")
+    ] = None,
+    texts: Annotated[
+        list[Path] | None, typer.Option(help="Texts (generate --export) that drafters are evaluated on.")
+    ] = None,
+    per_domain: Annotated[int, typer.Option(min=2, help="Texts of each domain, one a prompt first.")] = 40,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Time rounds on this machine (figure 4).")
+    ] = False,
+    train: Annotated[
+        Path | None, typer.Option(metavar="CORPUS", help="Train what a study lacks on this corpus; resumes.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of those runs and of their drafters.")] = Path(
+        "study-runs"
+    ),
+    anchors: Annotated[
+        int | None, typer.Option(min=1, help="Anchors of each such run; default 150,000.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="Target model: a name or a folder.")] = TARGET,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of resampling and of the calibration's split.")] = 0,
+    json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Repeat the offline studies of the DSpark paper; the paper's numbers stand beside.
+
+    Drafters are compared on traces that hold several, or, with --drafter and --texts, by the exact
+    expectation of full-block replays. What a study lacks is said, and with --train trained, each drafter
+    for itself.
+
+    Example: dspark-sim study threshold reliability confidence --out studies
+    """
+    from dspark_sim.cli.common import output_folder, print_json, progress
+    from dspark_sim.errors import InputError
+    from dspark_sim.study.pool import evaluated_pool, trace_pool, with_latency
+
+    chosen = _chosen(names)
+    folder = output_folder(out)
+    traces = _traces(trace)
+    words = list(drafter or [])
+    if train is not None:
+        words += _train_missing(chosen, words, train, runs=runs, anchors=anchors, target=target)
+    done: list[Study] = []
+    if any(name not in _OF_TRACES for name in chosen):
+        if words and not texts:
+            raise InputError("--drafter (and --train) need --texts: what the drafters are evaluated on")
+        if words:
+            files = [str(path) for path in texts or []]
+            pool = evaluated_pool(
+                words, files, target=target, per_domain=per_domain, cache=folder / "evaluations", bar=progress
+            )
+        else:
+            pool = trace_pool(traces)
+        done += _drafter_studies(chosen, with_latency(pool, target) if latency else pool, seed)
+    done += _trace_studies(chosen, traces, seed)
+    done.sort(key=lambda one: list(STUDIES).index(one.name))
+    paths = [path for one in done for path in one.write(folder)]
+    document = {"schema": "dspark-sim/study/1", "studies": [one.document() for one in done]}
+    _write_json(folder / "study.json", document)
+    if json_out:
+        print_json(document | {"files": [str(path) for path in paths]})
+    else:
+        _print(done, folder)
+
+
+def _chosen(names: Sequence[str] | None) -> list[str]:
+    from dspark_sim.errors import InputError, did_you_mean
+
+    for name in names or []:
+        if name not in STUDIES:
+            near = did_you_mean(name, STUDIES)
+            raise InputError(f"no study '{name}'{near}; there are: {', '.join(STUDIES)}")
+    return [name for name in STUDIES if name in (names or STUDIES)]
+
+
+def _traces(words: Sequence[str] | None) -> list[Trace]:
+    from dspark_sim.workload.trace_io import read_trace
+
+    return [read_trace(word) for word in (words or _TRACES)]
+
+
+def _drafter_studies(chosen: Sequence[str], pool: Pool, seed: int) -> list[Study]:
+    from dspark_sim.study.drafters import drafter_study
+
+    return [drafter_study(name, pool, seed) for name in chosen if name not in _OF_TRACES]
+
+
+def _trace_studies(chosen: Sequence[str], traces: Sequence[Trace], seed: int) -> list[Study]:
+    from dspark_sim.study.traces import confidence_studies, threshold_study
+
+    done = [threshold_study(traces)] if "threshold" in chosen else []
+    if {"reliability", "confidence"} & set(chosen):
+        done += [one for one in confidence_studies(traces, seed) if one.name in chosen]
+    return done
+
+
+def _train_missing(
+    chosen: Sequence[str], words: Sequence[str], corpus: Path, *, runs: Path, anchors: int | None, target: str
+) -> list[str]:
+    """Train every drafter that a chosen study needs and ``words`` lack; return their folders as words."""
+    from dspark_sim.cli.common import warn
+    from dspark_sim.cli.train import train as train_one
+    from dspark_sim.model.export import export_run
+    from dspark_sim.study.pool import subjects_of_words
+    from dspark_sim.study.subjects import NEEDS, STUDY_ANCHORS, choose
+
+    subjects = subjects_of_words(words)
+    lacking = dict.fromkeys(need for name in chosen if name in NEEDS for need in choose(name, subjects)[1])
+    fresh = []
+    for need in lacking:
+        name, total = _name(need), anchors or STUDY_ANCHORS
+        run = runs / name
+        warn(f"training {need.label} on {total:,} anchors in {run}; stop and repeat to resume")
+        head = _HEADS[need.kind]
+        train_one(
+            corpus, out=run, target=target, head=head, gamma=need.gamma, layers=need.layers, anchors=total
+        )
+        export_run(run, run / "drafter", target=target)
+        fresh.append(f"{name}={run / 'drafter'}")
+    return fresh
+
+
+def _name(need: Need) -> str:
+    return f"{need.kind}-g{need.gamma}" + (f"-l{need.layers}" if need.layers else "")
+
+
+def _write_json(path: Path, document: object) -> None:
+    import json
+
+    from dspark_sim.cli.common import clean
+    from dspark_sim.files import write_text
+
+    write_text(path, json.dumps(clean(document), indent=1, ensure_ascii=False) + "\n")
+
+
+def _print(done: Sequence[Study], folder: Path) -> None:
+    from dspark_sim.results.tables import footnotes, text_table
+    from dspark_sim.study.result import cell
+
+    for one in done:
+        print(f"\n{one.name}: {one.title} ({one.figure})\n")
+        if one.rows:
+            columns = {key: "<" if isinstance(value, str) else ">" for key, value in one.rows[0].items()}
+            print(text_table(columns, [{key: cell(value) for key, value in row.items()} for row in one.rows]))
+        lacks = [f"missing: {'; '.join(one.missing)}"] if one.missing else []
+        print(footnotes([*one.notes, *lacks]))
+    print(f"\ntables, pictures and study.json are in {folder}")

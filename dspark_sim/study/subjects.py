@@ -1,0 +1,91 @@
+"""Which drafters there are, and which ones a study needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: Anchors that every drafter of the gamma and depth studies is trained on, for itself.
+STUDY_ANCHORS = 150_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One drafter of a study.
+
+    Attributes:
+        name: label in tables.
+        kind: dspark, dflash, mtp.
+        gamma: tokens drafted.
+        layers: of the backbone; None where a trace does not say.
+        head: sequential head.
+        anchors: trained on; None where it is not known.
+        source: where it comes from: a trace's drafter, or a folder.
+        checkpoint: hash of its weights, or empty.
+    """
+
+    name: str
+    kind: str
+    gamma: int
+    layers: int | None
+    head: str
+    anchors: int | None
+    source: str
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A drafter that a study asks for. ``layers`` None: any depth will do."""
+
+    kind: str
+    gamma: int
+    layers: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The drafter in words."""
+        depth = "" if self.layers is None else f", {self.layers} layer{'s' if self.layers > 1 else ''}"
+        return f"{self.kind} gamma {self.gamma}{depth}"
+
+    def met_by(self, subject: Subject) -> bool:
+        """Whether ``subject`` is such a drafter; the plain Markov head stands for DSpark."""
+        depth = self.layers is None or subject.layers in (None, self.layers)
+        plain = self.kind != "dspark" or subject.head in ("", "vanilla")
+        return (self.kind, self.gamma) == (subject.kind, subject.gamma) and depth and plain
+
+
+#: study -> drafters that its figure compares.
+NEEDS: dict[str, tuple[Need, ...]] = {
+    "acceptance": (Need("dspark", 7, 2), Need("dflash", 7, 2), Need("mtp", 7)),
+    "gains": (Need("dspark", 7, 2), Need("dflash", 7, 2), Need("mtp", 7)),
+    "length": tuple(Need(kind, gamma, 2) for kind in ("dspark", "dflash") for gamma in (3, 7, 11)),
+    "depth": (*(Need("dspark", 7, layers) for layers in (1, 2, 3)), Need("dflash", 7, 3)),
+}
+
+#: Studies whose drafters must have had the same training.
+EQUAL_TRAINING = ("length", "depth")
+
+
+def choose(study: str, subjects: Sequence[Subject]) -> tuple[dict[Need, Subject], list[Need]]:
+    """Return the drafter for each need of ``study``, and the needs that nothing meets.
+
+    Where several meet one, studies of equal training take the one nearest to ``STUDY_ANCHORS``, others
+    the one trained longest.
+    """
+    found: dict[Need, Subject] = {}
+    for need in NEEDS[study]:
+        meeting = [subject for subject in subjects if need.met_by(subject)]
+        if study in EQUAL_TRAINING:
+            meeting = [s for s in meeting if s.anchors is None or abs(s.anchors / STUDY_ANCHORS - 1) < 0.05]
+        if meeting:
+            found[need] = max(meeting, key=lambda s: s.anchors or 0)
+    return found, [need for need in NEEDS[study] if need not in found]
+
+
+def training_note(chosen: Mapping[Need, Subject]) -> str:
+    """Say what the compared drafters were trained on."""
+    known = {subject.name: subject.anchors for subject in chosen.values() if subject.anchors}
+    if not known:
+        return ""
+    return "anchors trained on: " + ", ".join(f"{name} {count:,}" for name, count in known.items())
