@@ -65,3 +65,14 @@ def test_refusals_are_one_line_and_exit_2(arguments, words, capsys):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_import_does_not_overwrite_in_silence(tmp_path, capsys):
+    out = tmp_path / "mine.parquet"
+    out.write_text("precious")
+    words = ["import", "azure2023", str(SAMPLES / "azure2023.csv"), "-o", str(out)]
+    assert dispatch(words) == 2
+    assert capsys.readouterr().err == f"dspark-sim: error: {out}: is there already; --force overwrites it\n"
+    assert out.read_text() == "precious"
+    assert dispatch([*words, "--force"]) == 0
+    assert out.read_bytes() != b"precious"

@@ -19,6 +19,7 @@ def import_(
     ] = "",
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to read.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Parquet file to write.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     list_out: Annotated[bool, typer.Option("--list", help="List the formats and their options.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
@@ -26,6 +27,7 @@ def import_(
 
     Example: dspark-sim import azure2023 AzureLLMInferenceTrace_conv.csv -o conv.parquet
     """
+    from dspark_sim.cli.common import new_file
     from dspark_sim.errors import InputError
     from dspark_sim.workload.importers.registry import import_file, importers
 
@@ -36,6 +38,7 @@ def import_(
         raise InputError(
             "import needs FORMAT, FILE and -o OUT.parquet; dspark-sim import --list shows the formats"
         )
+    new_file(out, force)
     imported = import_file(fmt, file)
     document = _write(out, imported)
     _print(document, imported.source["notes"], json_out)
