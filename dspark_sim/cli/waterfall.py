@@ -29,14 +29,14 @@ def waterfall(
 
     Example: dspark-sim waterfall dspark-async --trace chat.parquet --hw h800.yaml --concurrency 64
     """
-    from dspark_sim.cli.common import output_folder, parse_set, print_json, warn
+    from dspark_sim.cli.common import output_folder, parse_set, print_json, progress, warn
     from dspark_sim.hardware.believed import Block, believe
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.results.canvas import save
     from dspark_sim.results.plots_sensitivity import waterfall_figure
     from dspark_sim.results.tables import text_table
-    from dspark_sim.waterfall import Case
+    from dspark_sim.waterfall import Case, count
     from dspark_sim.waterfall import waterfall as climb
     from dspark_sim.workload.trace_io import read_trace
 
@@ -44,7 +44,9 @@ def waterfall(
     drafter = read.drafter()
     table = None if believed is None else believe(believed, profile, Block(drafter.kind, drafter.gamma))
     case = Case(read, profile, concurrency, output_tokens, seed, table)
-    rungs = climb(case, parse_policy(policy, lag))
+    rule = parse_policy(policy, lag)
+    with progress(count(case, rule), "mending") as advance:
+        rungs = climb(case, rule, lambda: advance(1))
     steps = [(rung.name, rung.tok_per_s) for rung in rungs]
     footer = f"{read.pair_label} on {profile.name}, {concurrency} users"
     if out is not None:
