@@ -1,0 +1,72 @@
+"""Whatever takes seconds shows how far it is, on a terminal, and nothing in a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from dspark_sim.audit.overwrite import find_counterexample, search_length
+from dspark_sim.cli import common
+from dspark_sim.cli.app import dispatch
+from dspark_sim.policies.registry import parse_policy
+
+RUN = ("--hw", "h800", "--output-tokens", 40)
+#: Arguments of every command that simulates or searches, and what its bar is called. {trace}: a small one.
+LONG = {
+    "run": (("--trace", "{trace}", *RUN, "--policy", "off", "--concurrency", "2", "--json"), "simulating"),
+    "recommend": (
+        ("--trace", "{trace}", *RUN, "--policy", "off", "--sla", 1, "--max-users", 1, "--seeds", 1),
+        "simulating",
+    ),
+    "bound": (("--trace", "{trace}", *RUN, "--concurrency", 2), "bounding"),
+    "waterfall": (("--trace", "{trace}", *RUN, "--concurrency", 2), "mending"),
+    "sensitivity": (
+        ("lag", "--trace", "{trace}", *RUN, "--values", "1,2", "--policy", "dspark-async"),
+        "simulating",
+    ),
+    "audit": (("off", "--effort", 0.05), "overwriting"),
+}
+
+
+class Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes(name, toy_trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    arguments, label = LONG[name]
+    assert dispatch([name, *(str(word).format(trace=toy_trace) for word in arguments)]) == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert label in plain
+    assert re.search(r"\d+/\d+", plain)
+    assert re.search(r"(-|\d+):[\d-]+:[\d-]+", plain)
+
+
+def test_a_pipe_sees_nothing_of_it(command):
+    done = command("audit", "off", "--effort", 0.05)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_an_audit_without_a_find_counts_to_its_length():
+    moments: list[int] = []
+    found = find_counterexample(parse_policy("off"), effort=0.1, on_moment=lambda: moments.append(1))
+    assert found is None
+    assert len(moments) == search_length(0.1)
+
+
+def test_a_bar_ends_even_if_the_work_fails(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with pytest.raises(ZeroDivisionError), common.progress(2, "dividing") as advance:
+        advance(1 // 0)
+    assert screen.getvalue().endswith("\x1b[?25h") or "dividing" in screen.getvalue()
