@@ -21,7 +21,7 @@ function readings() {
   const head = el("tr", {}, ...heads.map((name, i) => el("th", { scope: "col", class: i ? null : "left" }, name)));
   const caption = `Read at ${sla.sla} tok/s/user; last number: each user's best speed at the throughput of ${report.baseline} there`;
   byId("readings").replaceChildren(
-    el("div", { class: "wide", tabindex: 0 }, el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, ...body))),
+    el("div", { class: "wide", tabindex: 0 }, el("table", {}, el("caption", {}, el("span", {}, caption)), el("thead", {}, head), el("tbody", {}, ...body))),
   );
 }
 
