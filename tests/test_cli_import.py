@@ -45,7 +45,7 @@ def test_acceptance_is_written_and_described(tmp_path, capsys):
     assert document["acceptance"]["conditional"] == pytest.approx([4 / 6, 2 / 3, 1.0])
     assert document["gives"] == "acceptance"
     assert read_acceptance(out).summary.rounds == 6
-    assert dispatch(arguments[:-1]) == 0
+    assert dispatch([*arguments[:-1], "--force"]) == 0
     assert "accepted length 2.3333" in capsys.readouterr().out
 
 

@@ -18,6 +18,7 @@ def import_(
         str, typer.Argument(metavar="FORMAT", help="Format, with options: mooncake:spread_s=3.")
     ] = "",
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to read.")] = None,
+    *,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Parquet file to write.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     list_out: Annotated[bool, typer.Option("--list", help="List the formats and their options.")] = False,
