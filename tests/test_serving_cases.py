@@ -230,6 +230,34 @@ def test_a_size_missing_from_the_capture_list_pays_the_next():
     assert steps[0] - steps[1] == pytest.approx((11.0 - 7.25) * 1e-3)
 
 
+def test_a_batch_that_was_never_captured_pays_the_eager_step():
+    """Graphs for 1 and 2 requests only: the third makes a step of 139 ms one of 830 ms (seen in the wild)."""
+    eager = {"tokens": [3], "ms": [830.0], "beyond": "hold"}
+    verify = table([1, 2], [120.0, 139.0], key="tokens", value="ms")
+    host = {"constant_ms": 0.0, "bubble_ms": 0.0}
+    profile = make_profile(verify=verify, capture={"limit": 2, "sizes": [1, 2]}, eager=eager, host=host)
+    steps = [
+        run_of(np.ones(n, int), np.full(n, 2), prefill="none", profile=profile).steps.step_s
+        for n in (1, 2, 3)
+    ]
+    np.testing.assert_allclose(np.concatenate(steps), [0.120, 0.139, 0.830])
+
+
+def test_an_empty_service_takes_no_step(tmp_path):
+    """Ten seconds without a request: no step, no look at the policy; the next starts at its arrival."""
+    file = tmp_path / "mine.py"
+    file.write_text("def rule(view):\n    assert view.num_running == 1\n    return [0]\n")
+    run = run_of([4, 4], [3, 3], [0.0, 10.0], spec=f"{file}:rule")
+    assert run.steps.start_s.tolist() == pytest.approx([0.0, 0.01, 0.02, 10.0, 10.01, 10.02])
+    assert (run.requests.end_s - run.requests.arrival_s).tolist() == pytest.approx([0.03, 0.03])
+
+
+@pytest.mark.parametrize("spec", ["static:k=4", "mtp:k=9"])
+def test_drafting_past_the_trained_block_is_refused(spec):
+    with pytest.raises(InputError, match="drafts 3 tokens a block; k must be 0 to 3"):
+        run_of([4], [6], spec=spec)
+
+
 def test_ranks_in_lockstep_wait_for_the_slowest():
     """One rank has a prompt of 40, the other one of 4 and then nothing: both steps last alike."""
     line = table([1, 100], [1.0, 100.0], key="tokens", value="ms")
