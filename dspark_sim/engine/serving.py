@@ -91,7 +91,8 @@ class Hardware:
         if prefill.workers and (profile.kv is None or profile.kv.bytes_per_token is None):
             raise InputError(
                 f"profile {profile.name}: prefill {prefill.label} moves KV between pools, and the profile "
-                "does not say how much; state kv.bytes_per_token"
+                "does not say how much; take one that does, such as h800-qwen3-4b, or state its KV: "
+                "--set kv.block_tokens=16 --set kv.memory_gib=GIB --set kv.bytes_per_token=BYTES"
             )
         return cls(profile, believed or profile, pool, kv_blocks(profile, drafting=replay.lookahead > 0))
 
