@@ -49,6 +49,25 @@ def _none() -> IntArray:
     return np.empty(0, dtype=np.int64)
 
 
+#: One step on record: the columns of :class:`StepLog` that are known as it ends, and the gap that its
+#: requests share.
+STEP_FIELDS = (
+    "start_s",
+    "step_s",
+    "num_running",
+    "batch_tokens",
+    "committed_tokens",
+    "prefill_tokens",
+    "prefill_outputs",
+    "resident",
+    "waiting",
+    "kv_blocks",
+    "replica",
+    "gap_s",
+    "gap_requests",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StepLog:
     """The measured engine steps of one run, one entry a step, in order of their ends; shapes [S].

@@ -77,6 +77,7 @@ def sweep(
     *,
     jobs: int = 1,
     store: PointStore | None = None,
+    backend: str = "local",
     on_point: Callable[[], None] = lambda: None,
 ) -> list[Point]:
     """Return the points of ``tasks``, in their order.
@@ -84,6 +85,7 @@ def sweep(
     Args:
         tasks: what to compute; see :func:`grid`.
         jobs: worker processes; 1 computes in this one.
+        backend: where the worker processes live (:data:`dspark_sim.workers.BACKENDS`).
         store: where finished points are kept and found again.
         on_point: called after every point, found or computed.
 
@@ -96,7 +98,7 @@ def sweep(
             found[i] = kept
             on_point()
     missing = [i for i in range(len(tasks)) if i not in found]
-    for i, computed in _computed(missing, tasks, jobs):
+    for i, computed in _computed(missing, tasks, jobs, backend):
         found[i] = computed
         if store:
             store.put(tasks[i], computed)
@@ -104,10 +106,12 @@ def sweep(
     return [found[i] for i in range(len(tasks))]
 
 
-def _computed(missing: list[int], tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Point]]:
+def _computed(
+    missing: list[int], tasks: Sequence[Task], jobs: int, backend: str
+) -> Iterator[tuple[int, Point]]:
     """Yield (index, point) as they finish; low loads first, because they take the most steps."""
     order = sorted(missing, key=lambda i: (tasks[i].concurrency, i))
-    for place, computed in spread(simulate_task, [tasks[i] for i in order], jobs):
+    for place, computed in spread(simulate_task, [tasks[i] for i in order], jobs, backend):
         yield order[place], computed
 
 

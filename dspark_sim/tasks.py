@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspark_sim.engine.serving import Serving
 from dspark_sim.engine.simulator import DECODE_ONLY
 from dspark_sim.errors import InputError, did_you_mean
+from dspark_sim.files import find
 from dspark_sim.hardware.believed import Block, believe
 from dspark_sim.hardware.doubts import doubts
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
@@ -78,6 +80,24 @@ class Task:
     concurrency: int
     seed: int
     share: tuple[int, int] | None = None
+
+    def files(self) -> dict[str, Path]:
+        """Return trace and profiles by the names that the set-up has for them."""
+        setup = self.setup
+        found = {
+            setup.trace: find(setup.trace, "traces", ".parquet"),
+            setup.hw: find(setup.hw, "hw_profiles", ".yaml"),
+        }
+        if setup.believed is not None and Path(setup.believed).is_file():
+            found[setup.believed] = Path(setup.believed)
+        return found
+
+    def with_files(self, paths: Mapping[str, str]) -> Task:
+        """Return the same point, its files elsewhere."""
+        setup = self.setup
+        believed = setup.believed and paths.get(setup.believed, setup.believed)
+        moved = replace(setup, trace=paths[setup.trace], hw=paths[setup.hw], believed=believed)
+        return replace(self, setup=moved)
 
     def load_trace(self) -> Trace:
         """Return the texts that this point replays."""

@@ -20,14 +20,15 @@ RUN_SCHEMA = "dspark-sim/run/1"
 STEPS_WORTH_PROCESSES = 60_000
 
 
-def compute(plan: Plan, jobs: int, store: PointStore | None = None) -> Results:
+def compute(plan: Plan, jobs: int, store: PointStore | None = None, backend: str = "local") -> Results:
     """Simulate the tasks of ``plan`` with a progress bar, and return points with their document."""
     from dspark_sim.results.store import Results
     from dspark_sim.sweep import about, evidence, sweep
 
     tasks = plan.tasks
     with progress(len(tasks), "simulating") as advance:
-        points = sweep(tasks, jobs=jobs or worth_processes(tasks), store=store, on_point=lambda: advance(1))
+        workers = jobs or (worth_processes(tasks) if backend == "local" else 0)
+        points = sweep(tasks, jobs=workers, store=store, backend=backend, on_point=lambda: advance(1))
     return Results(points, about(plan.setup, tasks), evidence(tasks))
 
 

@@ -59,11 +59,17 @@ SlaOption = Annotated[
 JobsOption = Annotated[
     int, typer.Option("--jobs", min=0, help="Worker processes; 0: one per core where it pays.")
 ]
+BackendOption = Annotated[
+    str,
+    typer.Option(
+        "--backend", help="Where points are computed: local, or ray (the cluster of RAY_ADDRESS; extra: ray)."
+    ),
+]
 FastOption = Annotated[
     bool | None,
     typer.Option(
         "--fast/--no-fast",
-        help="Compiled step (extra: fast); same figures. Default: for long closed loops, where it is installed.",
+        help="Compiled step (extra: fast); same figures. Default: for long closed loops if it is there.",
     ),
 ]
 ForceOption = Annotated[

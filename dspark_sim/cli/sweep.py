@@ -34,7 +34,11 @@ def sweep(
     baseline: o.BaselineOption = None,
     sla: o.SlaOption = None,
     jobs: o.JobsOption = 0,
+    backend: o.BackendOption = "local",
     fast: o.FastOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many points there are and about how long they take.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.")
     ] = None,
@@ -53,16 +57,42 @@ def sweep(
         drafters=drafter, lag=lag, assignments=assignments, baseline=baseline, believed=believed,
         replicate=replicate, fast=fast,
     )  # fmt: skip
+    if dry_run:
+        _announce(asked, out, jobs)
+        return
     folder = plan.chosen_folder(out, "sweeps", asked, quiet=False, resume=True, force=force)
     assert folder is not None, "a sweep always has a folder"
     store = PointStore(folder / KEPT)
     there = sum(store.get(task) is not None for task in asked.tasks)
     if there:
         warn(f"{there} of {len(asked.tasks)} points were there already")
-    results = answer.compute(asked, jobs, store)
+    results = answer.compute(asked, jobs, store, backend)
     document = answer.frontier_document(results, asked.baseline, slas)
     answer.write_all(results, document, folder)
     if json_out:
         answer.print_run_json(results)
     else:
         answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
+
+
+def _announce(asked: plan.Plan, out: Path | None, jobs: int) -> None:
+    """Print how many points are asked for, how many are there, and about how long the others take."""
+    from dspark_sim.estimate import seconds
+    from dspark_sim.sweep import PointStore
+
+    folder = out or Path("sweeps") / asked.name
+    store = PointStore(folder / KEPT)
+    missing = [task for task in asked.tasks if store.get(task) is None]
+    there, workers = len(asked.tasks) - len(missing), jobs or answer.worth_processes(missing)
+    print(f"{len(asked.tasks)} points into {folder}/; {there} there already, {len(missing)} to compute")
+    if missing:
+        taken_s = seconds(missing)
+        alone_s = taken_s / workers
+        print(f"about {_words(taken_s)} of processor time, {_words(alone_s)} on {workers} free core(s)")
+
+
+def _words(time_s: float) -> str:
+    for unit, name in ((3600, "h"), (60, "min")):
+        if time_s >= unit:
+            return f"{time_s / unit:.1f} {name}"
+    return f"{time_s:.1f} s"

@@ -9,7 +9,6 @@ from dspark_sim.engine.shortcuts import has_shortcut
 from dspark_sim.errors import InputError
 from dspark_sim.policies.base import Policy
 
-
 #: Engine steps above which compiled steps repay the compiler's start, and its first run, unasked.
 STEPS_WORTH_COMPILING = 1_000_000
 

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_sim.engine.recorder import STEP_FIELDS, Recorder
+from dspark_sim.engine.recorder import Recorder
 from dspark_sim.engine.replay import Replay
 from dspark_sim.engine.requests import Requests, Tickets
 from dspark_sim.engine.shortcuts import shortcut
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.policies.base import Policy
-from dspark_sim.schema import FloatArray, IntArray
+from dspark_sim.schema import STEP_FIELDS, FloatArray, IntArray
 
 _ROUNDS = 1 << 16
 

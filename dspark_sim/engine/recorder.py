@@ -9,37 +9,28 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dspark_sim.engine.requests import Requests, Tickets
-from dspark_sim.schema import FloatArray, GapLog, IntArray, RequestLog, RunLog, StepLog
+from dspark_sim.schema import STEP_FIELDS, FloatArray, GapLog, IntArray, RequestLog, RunLog, StepLog
 
 _CHUNK_ROUNDS = 1 << 16
 _CHUNK_VALUES = 1 << 18
 _NO_ROUNDS: IntArray = np.empty(0, dtype=np.int64)
 
 
-#: One step on record: the columns of :class:`StepLog` that are known as it ends, and the gap that its
-#: requests share.
-STEP_FIELDS = (
-    "start_s",
-    "step_s",
-    "num_running",
-    "batch_tokens",
-    "committed_tokens",
-    "prefill_tokens",
-    "prefill_outputs",
-    "resident",
-    "waiting",
-    "kv_blocks",
-    "replica",
-    "gap_s",
-    "gap_requests",
-)
 _RUNNING, _COMMITTED = STEP_FIELDS.index("num_running"), STEP_FIELDS.index("committed_tokens")
+#: One step on record, in the order of STEP_FIELDS.
 StepRow = tuple[float, ...]
+
+
+class StepSink(Protocol):
+    """Takes steps as they are recorded, so that nobody keeps them."""
+
+    def take(self, table: FloatArray, gap_s: FloatArray) -> None:
+        """Take rows [S, F] of :data:`STEP_FIELDS` and accepted tokens, and gaps of single requests [s]."""
 
 
 class Recorder:
@@ -51,6 +42,7 @@ class Recorder:
         warmup_tokens: committed output tokens before measuring starts, at a step's end.
         output_tokens: committed output tokens to measure, up to a step's end; None: no end.
         requests: requests after which all is done; None: no end.
+        sink: takes the steps, which are then not kept; None: they are.
     """
 
     def __init__(
@@ -60,7 +52,11 @@ class Recorder:
         warmup_tokens: float,
         output_tokens: int | None,
         requests: int | None = None,
+        *,
+        sink: StepSink | None = None,
     ) -> None:
+        self._sink = sink
+        self._rounds = 0
         self._warmup_left = warmup_tokens
         self._wanted = output_tokens
         self._requests_left = requests
@@ -119,8 +115,16 @@ class Recorder:
         """Note many steps: rows [S, F] of :data:`STEP_FIELDS` and accepted tokens, and their rounds."""
         self.flush()
         self._count(verify_len.reshape(-1), accepted.reshape(-1))
-        self._steps.append(table)
+        self._keep(table)
         self.measured_tokens += int(table[:, _COMMITTED].sum())
+
+    def _keep(self, table: FloatArray) -> None:
+        self._rounds += int(table[:, _RUNNING].sum())
+        if self._sink is None:
+            self._steps.append(table)
+            return
+        self._sink.take(table, np.concatenate([*self._gaps, np.empty(0)]))
+        self._gaps.clear()
 
     def _count(self, verify_len: IntArray, accepted: IntArray) -> None:
         size = len(self._verify_len_counts)
@@ -160,7 +164,7 @@ class Recorder:
             **identity,
             steps=steps,
             requests=self._request_log(requests, tickets),
-            rounds=int(steps.num_running.sum()),
+            rounds=self._rounds,
             completed=self.completed,
             verify_len_counts=self._verify_len_counts,
             position_verified=_at_least(self._verify_len_counts),
@@ -206,7 +210,7 @@ class Recorder:
         rows = np.array(self._rows).reshape(-1, len(STEP_FIELDS))
         ends = np.cumsum(rows[:, _RUNNING]).astype(np.int64)
         sums = np.concatenate([[0], np.cumsum(accepted)])[np.concatenate([[0], ends])]
-        self._steps.append(np.column_stack([rows, np.diff(sums)]))
+        self._keep(np.column_stack([rows, np.diff(sums)]))
         self._rows = array("d")
         self._filled = 0
 

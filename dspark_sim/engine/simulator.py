@@ -11,7 +11,7 @@ from dspark_sim.engine.batching import RequestStream
 from dspark_sim.engine.decoding import Observer
 from dspark_sim.engine.fast import hindrance, require
 from dspark_sim.engine.full_loop import FullLoop
-from dspark_sim.engine.recorder import Recorder
+from dspark_sim.engine.recorder import Recorder, StepSink
 from dspark_sim.engine.replay import build_replay
 from dspark_sim.engine.requests import Requests, Tickets, requests_of_demand, requests_of_trace
 from dspark_sim.engine.serving import Deployment, Hardware, Serving
@@ -132,6 +132,7 @@ def serve(
     serving: Serving = DECODE_ONLY,
     check: bool = False,
     fast: bool = False,
+    sink: StepSink | None = None,
 ) -> RunLog:
     """Serve requests that arrive at known times, from an empty service to the end of the last one.
 
@@ -147,6 +148,7 @@ def serve(
         serving: prefill, replicas, router.
         check: as in :func:`simulate`.
         fast: as in :func:`simulate`.
+        sink: takes the steps as they are recorded; the log holds none, and memory does not grow with them.
 
     Raises:
         InputError: as :func:`simulate`; or arrivals that are not sorted, finite times of 0 or more, one
@@ -163,7 +165,7 @@ def serve(
     slots = min(len(demand), profile.max_num_seqs or len(demand))
     compiled = fast and not check and run.compiles()
     fitting = int(np.count_nonzero(run.fits_Q))
-    run.recorder = _recorder_of(compiled)(run.replay.gamma, slots, 0, None, requests=fitting)
+    run.recorder = _recorder_of(compiled)(run.replay.gamma, slots, 0, None, requests=fitting, sink=sink)
     deployed = run.deploy(slots, seed, compiled=compiled)
     source = OpenLoop(arrival_s_Q, run.tickets, run.fits_Q, deployed.send)
     deployed.run(source, check)

@@ -13,7 +13,7 @@ from dspark_sim.engine.compiled.loop import advance, finish, is_done, turn
 from dspark_sim.engine.compiled.selection import SCRATCH_BINS
 from dspark_sim.engine.kv_blocks import KvBlocks
 from dspark_sim.engine.prefill import Prefill
-from dspark_sim.engine.recorder import Recorder
+from dspark_sim.engine.recorder import Recorder, StepSink
 from dspark_sim.engine.replay import Replay
 from dspark_sim.engine.requests import Requests, Tickets
 from dspark_sim.engine.service import Service
@@ -37,8 +37,10 @@ class CompiledRecorder(Recorder):
         warmup_tokens: float,
         output_tokens: int | None,
         requests: int | None = None,
+        *,
+        sink: StepSink | None = None,
     ) -> None:
-        super().__init__(gamma, slots, warmup_tokens, output_tokens, requests)
+        super().__init__(gamma, slots, warmup_tokens, output_tokens, requests, sink=sink)
         ints = np.zeros(at.AHEAD + 1, dtype=np.int64)
         ints[at.MEASURING] = self.measuring
         ints[at.LEFT] = at.ENDLESS if requests is None else requests
@@ -68,8 +70,8 @@ class CompiledRecorder(Recorder):
     def flush(self) -> None:
         """Take over what stands in the blocks, and empty them."""
         ints, run = self.run.ints, self.run
-        self._steps.append(run.rows[: ints[at.ROWS]].copy())
         self._gaps.append(run.singles[: ints[at.SINGLES]].copy())
+        self._keep(run.rows[: ints[at.ROWS]].copy())
         self._finished.append(run.finished[: ints[at.FINISHED]].copy())
         ints[[at.ROWS, at.SINGLES, at.FINISHED]] = 0
         self.completed, self.warmup_steps = int(ints[at.COMPLETED]), int(ints[at.WARMUP_STEPS])
