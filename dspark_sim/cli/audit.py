@@ -119,7 +119,7 @@ def _print(found: Audit, law: ExactLaw | None, texts: LiveAudit | None) -> None:
 
 
 def _print_counterexample(found: Counterexample) -> None:
-    from dspark_sim.results.tables import text_table
+    from dspark_sim.results.tables import footnotes, text_table
 
     what = "verifies" if found.moved == "verify_len" else "drafts (decided before any draft is there)"
     print(f"\nA batch that the decision does not tell from another, and decides otherwise; it {what}:\n")
@@ -134,7 +134,7 @@ def _print_counterexample(found: Counterexample) -> None:
         for r in range(found.view.num_running)
     ]
     print(text_table(dict.fromkeys(rows[0], ">"), rows))
-    print(f"\nstep_s at 0, 1, ... draft tokens: {_numbers(found.view.step_s_M)}")
+    print("\n" + footnotes([f"step_s at 0, 1, ... draft tokens: {_numbers(found.view.step_s_M)}"]))
 
 
 def _numbers(values: Any) -> str:

@@ -76,7 +76,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "policy": row["name"],
         "options": ", ".join(options) or "-",
         "lag": str(row["default_lag"]),
-        "lossless at T > 0": row["lossless"],
-        "checked against": row["checked_against"],
+        "lossless\nat T > 0": row["lossless"],
+        "checked\nagainst": row["checked_against"],
         "source": row["source"],
     }

@@ -72,12 +72,17 @@ def _verdict(file: str) -> dict[str, Any]:
 
 
 def _print(summary: dict[str, Any]) -> None:
+    from textwrap import fill
+
+    from dspark_sim.results.tables import WIDTH
+
     for line in _heading(summary):
-        print(line)
+        print(fill(line, WIDTH, subsequent_indent=" " * 15))
     for drafter in summary["drafters"]:
-        print(f"\n{drafter['drafter']} ({drafter['kind']}, gamma {drafter['gamma']}): {_fitted(drafter)}")
+        words = f"{drafter['drafter']} ({drafter['kind']}, gamma {drafter['gamma']}): {_fitted(drafter)}"
+        print("\n" + fill(words, WIDTH, subsequent_indent="  "))
         for figures in drafter["domains"]:
-            print(f"\n{_domain_line(figures)}\n")
+            print("\n" + fill(_domain_line(figures), WIDTH, subsequent_indent="    ") + "\n")
             print(_positions(figures, _labels(drafter)))
 
 
@@ -133,9 +138,9 @@ def _positions(figures: dict[str, Any], labels: dict[str, str]) -> str:
 def _position(figures: dict[str, Any], j: int, labels: dict[str, str]) -> dict[str, str]:
     low, high = (end[j] for end in figures["conditional_ci"])
     row = {
-        "position": str(j + 1),
+        "\npos.": str(j + 1),
         "decided\n[rounds]": f"{figures['reached'][j]:,}",
-        "conditional\nacceptance": f"{figures['conditional'][j]:.3f}",
+        "condi-\ntional": f"{figures['conditional'][j]:.3f}",
         "\n95% interval": f"{low:.3f}..{high:.3f}",
         "\nsurvival": f"{figures['survival'][j]:.3f}",
     }

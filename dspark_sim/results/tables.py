@@ -15,7 +15,7 @@ WIDTH = 100  # columns of text; what a terminal and a mail still show unbroken
 NONE = "-"
 _GAP = 2  # columns between two cells
 _LEAST_LAST = 24  # columns that the last cell of a row keeps
-NAMES = ("policy", "drafter")  # columns of names, which may be long
+NAMES = ("file", "options", "policy", "drafter")  # columns that may be long, those to fold first first
 _LEAST_NAME = 12  # columns that a name keeps
 
 
