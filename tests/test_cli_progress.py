@@ -52,6 +52,15 @@ def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes(name, toy_trace, tm
     assert re.search(r"(-|\d+):[\d-]+:[\d-]+", plain)
 
 
+def test_work_of_unknown_length_shows_that_it_goes_on(monkeypatch, capsys):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with common.working("drawing"):
+        pass
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert re.search(r"drawing 0:00:0\d", plain)
+
+
 def test_a_pipe_sees_nothing_of_it(command):
     done = command("audit", "off", "--effort", 0.05)
     assert (done.code, done.err) == (0, "")

@@ -81,7 +81,7 @@ def fit(
 
     Example: dspark-sim fit --sweep vllm_pro_sweep --arms nospec,k7 --out fitted.yaml
     """
-    from dspark_sim.cli.common import parse_set, warn
+    from dspark_sim.cli.common import parse_set, warn, working
     from dspark_sim.fitting.arms import parse_arms
     from dspark_sim.fitting.fitted_file import write_fitted
     from dspark_sim.fitting.result import fitted_of, fitted_rows
@@ -97,7 +97,9 @@ def fit(
     overrides = parse_set(assignments or ()) | {"workload.seed": str(seed)}
     frame = _frame(hw, experts, draft_share, known, overrides)
     unknowns = _priors(frame, borrowed or hw is None, used, known)
-    found = fit_sweep(frame, applicable(with_priors(unknowns, unknown or ()), frame, mine), known, used)
+    asked = applicable(with_priors(unknowns, unknown or ()), frame, mine)
+    with working("fitting"):
+        found = fit_sweep(frame, asked, known, used)
     fitted, predicted = fitted_of(found, known, source), fitted_rows(found)
     write_fitted(out, fitted)
     picture = out.with_suffix(".png")

@@ -26,10 +26,11 @@ def parity(
 
     Example: dspark-sim parity tests/data/parity/dspark_gated_b7
     """
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, working
     from dspark_sim.model.parity import parity_report
 
-    report = parity_report(folder, tolerance=tolerance, double=double)
+    with working("recomputing"):
+        report = parity_report(folder, tolerance=tolerance, double=double)
     if json_out:
         print_json(report)
     else:

@@ -82,7 +82,7 @@ def synth(
 
     Example: dspark-sim synth --like qwen3-4b-chat --out chat.synth.parquet
     """
-    from dspark_sim.cli.common import new_file
+    from dspark_sim.cli.common import new_file, working
     from dspark_sim.workload.synth_confidence import match_auc, overconfident
     from dspark_sim.workload.synth_spec import ALIKE, SynthSpec
     from dspark_sim.workload.synthetic import synthesise
@@ -115,10 +115,11 @@ def synth(
         **unsaid | {name: value for name, value in spreads.items() if value is not None},
     )
     name = path.name.removesuffix(".parquet")
-    trace = synthesise(spec if auc is None else match_auc(spec, auc), name)
-    if errors:
-        trace = overconfident(trace, errors)
-    write_trace(path, trace)
+    with working("drawing"):
+        trace = synthesise(spec if auc is None else match_auc(spec, auc), name)
+        if errors:
+            trace = overconfident(trace, errors)
+        write_trace(path, trace)
     _print(trace, spec, path, json_out)
 
 
