@@ -10,7 +10,6 @@ from dspark_sim.engine.simulator import simulate
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.policies.base import BatchView, Past
-from dspark_sim.policies.draft_length import _expected
 from dspark_sim.policies.registry import parse_policy, policies
 from dspark_sim.policies.uniform import Positions, uniform_step_s_K
 from dspark_sim.results.metrics import point
@@ -247,36 +246,6 @@ def test_draft_skip_leaves_out_who_does_not_repay():
         state, past = decision.state, after(decision.verify_len_R, np.minimum([3, 0], decision.verify_len_R))
     assert decision.draft_R.tolist() == [3, 0]
     assert decision.verify_len_R[1] == 0
-
-
-def dear(requests, k):
-    return 0.3 * k * (requests > 0)
-
-
-def test_draft_length_drafts_what_it_will_verify_and_nothing_where_that_is_dear():
-    lagged = [[0.9, 0.1, 0.05], [0.9, 0.1, 0.05]]
-    steps = 2.0 + 0.05 * np.arange(7)
-    cheap = view_of(np.full((2, 3), 0.8), steps, lagged=lagged, lag=2, past=after([3, 3], [1, 1]))
-    assert decide("draft-length", cheap).verify_len_R.tolist() == [2, 2]
-    costly = cheap._replace(draft_s=dear, step_s_M=steps + dear(2, 3))
-    short = decide("draft-length", costly)
-    assert (short.verify_len_R.tolist(), short.draft_R.tolist()) == ([1, 1], [1, 1])
-    dearer = cheap._replace(draft_s=lambda n, k: 9.0 * k, step_s_M=steps + 27.0)
-    for spec, tried in (("draft-length:probe=5", 1), ("draft-length:probe=5,cut=false", 3)):
-        state, drafted = None, []
-        for _ in range(13):
-            decision = decide(spec, dearer, state)
-            state = decision.state
-            drafted.append(int(decision.draft_R[0]))
-        assert drafted == [*[0] * 5, tried, *[0] * 5, tried, 0], "tried again after five steps of nothing"
-
-
-def test_draft_length_expects_of_the_undrafted_what_their_position_did():
-    lagged = np.array([[0.9, 0.5, 0.4], [1.0, 1.0, 1.0]])
-    conditional = np.array([0.8, 0.5, 0.5])
-    found = _expected(lagged, 2, conditional, whole=False)
-    np.testing.assert_allclose(found, [[0.9, 0.5, 0.25], [0.8, 0.4, 0.2]])
-    np.testing.assert_allclose(_expected(lagged, 0, conditional, whole=False), [[0.8, 0.4, 0.2]] * 2)
 
 
 # ---- in the engine

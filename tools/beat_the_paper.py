@@ -62,7 +62,7 @@ def share(trace: Trace, half: str, replicate: int) -> Trace:
 
 def cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield each cell with the throughputs of every policy, one a replicate."""
-    specs = [BASELINE, *args.policy]
+    specs, known = [BASELINE, *args.policy], known_speeds(args.known)
     for name in args.traces or TRACES[args.half]:
         trace = read_trace(f"{name}.parquet")
         parts = [share(trace, args.half, n) for n in range(args.replicates)]
@@ -70,11 +70,20 @@ def cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             hw = load_profile(profile)
             for load in args.loads:
                 size = {"load": load, "each": args.tokens_per_user}
+                there = known.get((name, profile, load), {})
                 speeds = {
-                    spec: [speed(part, hw, spec, seed=n, **size) for n, part in enumerate(parts)]
-                    for spec in specs
+                    spec: there[spec]
+                    if spec in there and spec not in args.policy
+                    else [speed(part, hw, spec, seed=n, **size) for n, part in enumerate(parts)]
+                    for spec in dict.fromkeys([*specs, *there])
                 }
                 yield {"trace": name, "profile": profile, "load": load, "tok_per_s": speeds}
+
+
+def known_speeds(files: Sequence[Path]) -> dict[tuple[str, str, int], dict[str, list[float]]]:
+    """Return by cell what earlier runs wrote: points are deterministic, so they need not be computed again."""
+    found = [cell for file in files for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]]
+    return {(cell["trace"], cell["profile"], cell["load"]): cell["tok_per_s"] for cell in found}
 
 
 def speed(part: Trace, hw: HardwareProfile, spec: str, *, load: int, each: int, seed: int) -> float:
@@ -135,6 +144,7 @@ def main() -> None:
     parser.add_argument("--loads", type=int, nargs="+", default=list(LOADS))
     parser.add_argument("--traces", nargs="+")
     parser.add_argument("--profiles", nargs="+")
+    parser.add_argument("--known", type=Path, nargs="+", default=[], help="what --out wrote earlier")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     found, start = [], time.perf_counter()
