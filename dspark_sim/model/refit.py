@@ -75,7 +75,7 @@ def collect(
     texts: Iterable[Text],
     temperature: float,
     *,
-    anchors_per_text: int = 48,
+    anchors_per_text: int = 1_000,
     most_anchors: int = 20_000,
     seed: int = 0,
     on_progress: Callable[[int], None] | None = None,
@@ -86,7 +86,7 @@ def collect(
         drafter: bound to its target.
         texts: with features, whose log-normalisers are at ``temperature``; unseen in training.
         temperature: the pair's.
-        anchors_per_text: anchors drawn from each text.
+        anchors_per_text: anchors drawn from each text, at most.
         most_anchors: texts are read until so many are there.
         seed: of the draw.
         on_progress: told the anchors of each text.
