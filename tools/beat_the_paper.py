@@ -81,7 +81,7 @@ def cells(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def known_speeds(files: Sequence[Path]) -> dict[tuple[str, str, int], dict[str, list[float]]]:
-    """Return by cell what earlier runs wrote: points are deterministic, so they need not be computed again."""
+    """Return by cell what earlier runs wrote: points are deterministic, once is enough."""
     found = [cell for file in files for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]]
     return {(cell["trace"], cell["profile"], cell["load"]): cell["tok_per_s"] for cell in found}
 
