@@ -102,8 +102,8 @@ class Answer:
     Attributes:
         sla: tok/s/user.
         ranking: the best choice of every setting that meets it, best first.
-        rival: the best speculative setting at the load of ``off``'s choice, with ``off``'s points there:
-            the pair that the break-even accepted length comes from; None without both.
+        rival: the best speculative setting that meets it, with the points of ``off`` at the same load: the
+            pair that the break-even accepted length comes from; None without both.
         fastest: the fastest point of all, for an SLA that nothing meets.
         most_users: highest load tried.
     """
@@ -166,12 +166,13 @@ class Search:
         return [size // budget for size in sizes if 1 <= size // budget <= self._most]
 
     def _rival(self, ranking: Sequence[Choice]) -> tuple[Choice, Choice] | None:
-        off = next((choice for choice in ranking if choice.setting.policy == OFF), None)
         other = next((choice for choice in ranking if choice.setting.policy != OFF), None)
+        known = [choice.measured for choice in ranking] + self._arms
+        off = next((arm for arm in known if arm.setting.policy == OFF), None)
         if off is None or other is None:
             return None
-        self._run([(off.measured, other.load)])
-        return other, Choice(off.measured, other.load)
+        self._run([(off, other.load)])
+        return other, Choice(off, other.load)
 
     def _run(self, wanted: Sequence[tuple[Measured, int]]) -> None:
         """Simulate the (setting, load) that are not there yet."""

@@ -149,7 +149,7 @@ def _evidence(best: Choice) -> str:
 def _against_off(answer: Answer, best: Choice) -> str:
     off = next((choice for choice in answer.ranking if choice.setting.policy == OFF), None)
     if off is None:
-        return f"Without speculation {answer.sla:g} tok/s/user is not met."
+        return f"Without speculation {answer.sla:g} tok/s/user is not met.{_even(answer)}"
     without, gain = f"{number(off.gpu)} tok/s/GPU at {off.load} users", change(best, off)
     return f"Against no speculation ({without}): {_signed(gain)}{_tie(gain)}.{_even(answer)}"
 

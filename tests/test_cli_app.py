@@ -158,6 +158,16 @@ def test_no_color_is_respected():
     )
 
 
+def test_a_shell_is_told_how_to_complete():
+    environment = os.environ | {
+        "_DSPARK_SIM_COMPLETE": "complete_bash", "COMP_WORDS": "dspark-sim re", "COMP_CWORD": "1"
+    }  # fmt: skip
+    script = "from dspark_sim.cli.app import main; main()"
+    done = python("-c", script, env=environment)
+    assert {"report", "recommend", "regress", "record"} <= set(done.stdout.split())
+    assert all(word.startswith("re") for word in done.stdout.split())
+
+
 def test_policies_are_listed_with_options_lag_and_verdict(command):
     table = command("policies").out
     assert re.search(r"dspark-async +- +2 +lossless-under-lag", table)

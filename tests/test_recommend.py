@@ -152,6 +152,14 @@ def test_the_cap_is_found_to_the_user():
     assert "Next best: off at 12 users" in words
 
 
+def test_the_break_even_is_printed_where_only_speculation_meets_the_sla_too():
+    answer = ask({"off": falling(100, 1.0, 50, 10), "full": falling(200, 3.0, 30, 15)}, 150.0)
+    assert [choice.setting.policy for choice in answer.ranking] == ["full"]
+    words = paragraph(answer)
+    assert "Without speculation 150 tok/s/user is not met. Break-even: at 10 users" in words
+    assert document(answer)["break_even_accepted_len"] == pytest.approx(1.5 * (1 + 10 / 30) / (1 + 10 / 50))
+
+
 def test_it_says_do_not_speculate_and_what_would_have_to_be_committed():
     answer = ask({"off": falling(100, 1.0, 50, 10), "static:k=1": falling(80, 1.2, 50, 15)}, 50.0)
     words = paragraph(answer)

@@ -137,7 +137,7 @@ class Recommendation:
         speculate: whether the best setting speculates; False too where nothing meets the SLA.
         ranking: every setting that meets the SLA at its most users, the best first.
         break_even_tok_per_round: accepted length at which the best speculative setting equals no
-            speculation at its load; None where one of the two does not meet the SLA.
+            speculation at its load; None where no speculative setting meets the SLA.
     """
 
     words: str
