@@ -17,7 +17,10 @@ _BLOCK = re.compile(r"^```(?P<kind>python|sh)[ ]?(?P<info>.*)\n(?P<body>(?:.*\n)
 SMALL = {"--output-tokens": "150", "--effort": "0.1"}
 SMALL_OPEN_LOOP = {"--requests": "20"}
 #: What shrinks a search, by command, whatever it says itself.
-SMALLER = {"recommend": ("--max-users", "4", "--seeds", "1", "--policy", "off", "--policy", "static:k=2")}
+SMALLER = {
+    "recommend": ("--max-users", "4", "--seeds", "1", "--policy", "off", "--policy", "static:k=2"),
+    "capacity": ("--requests", "20", "--seeds", "1", "--policy", "off", "--policy", "static:k=2"),
+}
 #: Steps of setting up that a test does not repeat.
 _SET_UP = ("python3 -m venv", ".venv/bin/pip", "pip ", "make ", "git ", "cd ")
 
