@@ -121,8 +121,15 @@ def requests_of(workload: Workload, arm: Arm, concurrency: int) -> int:
     return min(workload.asked(concurrency), most)
 
 
-def serve_row(trace: Trace, system: System, arm: Arm, concurrency: int) -> RunLog:
+def serve_row(trace: Trace, system: System, arm: Arm, concurrency: int, order: int = 0) -> RunLog:
     """Serve one row of a sweep, from an empty engine to the end of the last request.
+
+    Args:
+        trace: texts and drafters of :meth:`Bench.trace`.
+        system: cost and workload.
+        arm: what runs.
+        concurrency: users.
+        order: number of the order in which requests are sent.
 
     Raises:
         InputError: profile or drafter cannot serve the arm.
@@ -136,7 +143,7 @@ def serve_row(trace: Trace, system: System, arm: Arm, concurrency: int) -> RunLo
         parse_policy(arm.policy),
         concurrency=concurrency,
         output_tokens=1,
-        seed=workload.seed,
+        seed=workload.seed + order,
         drafter=str(arm.block) if arm.block else None,
         believed=believed,
         requests=requests_of(workload, arm, concurrency),

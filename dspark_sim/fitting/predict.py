@@ -13,6 +13,10 @@ from dspark_sim.fitting.recost import row_of
 from dspark_sim.fitting.system import System
 from dspark_sim.measured import Measured
 from dspark_sim.schema import FloatArray
+from dspark_sim.workload.traces import Trace
+
+#: Many users have few steps each; their rows are the mean over several orders of sending.
+_USERS_AN_ORDER, _MOST_ORDERS = 64, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,19 @@ def predict(
     trace = bench.trace(workload, base_G, blocks, confidences=bool(reading))
     predicted = []
     for row in rows:
-        arm = arms[row.arm]
-        log = serve_row(trace, system, arm, row.concurrency)
-        asked, turnaround_s = workload.asked(row.concurrency), workload.turnaround_ms * 1e-3
-        steps = row_of(log, arm.block, asked, turnaround_s)
-        nothing_S: FloatArray = np.zeros(len(steps.step_s_S))
-        predicted.append(Predicted(row, *steps.rates(nothing_S, nothing_S, turnaround_s)))
+        orders = range(min(_MOST_ORDERS, max(1, row.concurrency // _USERS_AN_ORDER)))
+        rates = [_rates(trace, system, arms[row.arm], row.concurrency, order) for order in orders]
+        predicted.append(Predicted(row, *np.mean(rates, axis=0).tolist()))
         on_row(1)
     return predicted
+
+
+def _rates(trace: Trace, system: System, arm: Arm, concurrency: int, order: int) -> tuple[float, float]:
+    log = serve_row(trace, system, arm, concurrency, order)
+    asked, turnaround_s = system.workload.asked(concurrency), system.workload.turnaround_ms * 1e-3
+    steps = row_of(log, arm.block, asked, turnaround_s)
+    nothing_S: FloatArray = np.zeros(len(steps.step_s_S))
+    return steps.rates(nothing_S, nothing_S, turnaround_s)
 
 
 def _reads(arm: Arm) -> bool:
