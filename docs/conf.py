@@ -18,6 +18,7 @@ exclude_patterns = ["_build", "replay/**"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+smartquotes = False  # --option stays an option
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -26,6 +27,7 @@ autodoc_default_options = {"exclude-members": "__init__, __new__"}
 
 html_theme = "furo"
 html_title = f"dspark-sim {version}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False

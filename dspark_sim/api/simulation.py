@@ -87,7 +87,7 @@ class Run:
 
     @property
     def points(self) -> pd.DataFrame:
-        """One row a point: a policy at one load under one seed.
+        """One row for each policy at each load under each seed.
 
         Columns are those of :data:`dspark_sim.schema.POINT_COLUMNS`, with a unit in every name that has
         one: ``concurrency_users``, ``tok_per_s_per_gpu``, ``tok_per_s_per_user``,
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What was asked of what: trace, profile, settings, grid, by content."""
+        """Document of what was simulated, with trace, profile, settings and grid, by content."""
         return self.results.about
 
     def write(self, folder: Source) -> None:
