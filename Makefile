@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: docs slow setup check lint types imports test regress validate golden figures
+.PHONY: bench docs slow setup check lint types imports test regress validate golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -39,6 +39,9 @@ slow: ## every example, README command, doc block and notebook as it stands, and
 
 docs: ## the site, in docs/_build; a test builds it too, so that check does
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+
+bench: ## every figure of docs/performance.md (an hour of processor time; docs say what a part is)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 figures: ## the pictures of the README and the docs
 	$(BIN)/python tools/figures.py

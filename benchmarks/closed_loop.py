@@ -79,10 +79,20 @@ def _engine(
 
     def run() -> int:
         log = simulate(
-            trace, profile, policy, concurrency=users, output_tokens=tokens, seed=0, drafter="dspark", fast=fast
+            trace,
+            profile,
+            policy,
+            concurrency=users,
+            output_tokens=tokens,
+            seed=0,
+            drafter="dspark",
+            fast=fast,
         )
         measured = point(log)
-        seen["compiled" if fast else "numpy"] = {"tokens": measured["output_tokens"], "steps": measured["steps"]}
+        seen["compiled" if fast else "numpy"] = {
+            "tokens": measured["output_tokens"],
+            "steps": measured["steps"],
+        }
         return int(measured["steps"]) + int(log.meta["warmup_steps"])
 
     return run

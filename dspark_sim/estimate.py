@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def seconds(tasks: Sequence[Task]) -> float:
 
 def _try(task: Task) -> Trial:
     setup = task.setup
-    world = {
+    world: dict[str, Any] = {
         "concurrency": task.concurrency,
         "seed": task.seed,
         "drafter": task.drafter,

@@ -11,6 +11,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -50,7 +51,7 @@ def spread_over_cluster(
             what ``work`` raises.
     """
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError as error:
         raise InputError("--backend ray needs Ray; pip install 'dspark-sim[ray]'") from error
     _connect(ray)
