@@ -198,6 +198,12 @@ def test_a_frontier_names_its_baseline():
     assert any("percentages against full" in text.get_text() for text in figure.texts)
 
 
+def test_what_an_interval_is_stands_under_the_title():
+    several, one = both(points((0, 1, 2))), both(points())
+    words = [[text.get_text() for text in figure.texts] for figure in (*several, *one)]
+    assert ["95 % intervals over 3 seeds" in " ".join(each) for each in words] == [True, True, False, False]
+
+
 def drawn() -> dict:
     """Return pictures of the other commands."""
     rows = [

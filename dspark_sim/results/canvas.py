@@ -130,6 +130,12 @@ def one_load(points: Sequence[Point]) -> str:
     return f" at {min(loads)} user{'s' if min(loads) > 1 else ''}" if len(loads) == 1 else ""
 
 
+def intervals_words(points: Sequence[Point], drawn: str) -> str:
+    """Return what ``drawn`` stands for, where there are several seeds; else ``""``."""
+    seeds = len({p["seed"] for p in points})
+    return f"{drawn}: 95 % intervals over {seeds} seeds" if seeds > 1 else ""
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write ``figure`` as PNG and SVG into ``folder``; return the paths."""
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]

@@ -14,6 +14,7 @@ from dspark_sim.results.canvas import (
     USER_AXIS,
     dash,
     height,
+    intervals_words,
     name,
     name_margin,
     new_figure,
@@ -65,9 +66,8 @@ def frontier_figure(points: Sequence[Point], about: dict[str, Any], document: Ma
             place_labels(axes, labels, [part for arm in found.values() for part in _ink(arm)], uprights)
         title = "Throughput against the speed of each user"
         against = f"percentages against {document['baseline']}" if document["sla"] else ""
-        sign(
-            figure, about, title + dots, "; ".join(part for part in ("" if dots else _FAINT, against) if part)
-        )
+        parts = ("" if dots else _FAINT, intervals_words(points, "crosses"), against)
+        sign(figure, about, title + dots, "; ".join(part for part in parts if part))
     return figure
 
 

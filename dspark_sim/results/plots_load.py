@@ -13,6 +13,7 @@ from dspark_sim.results.canvas import (
     LOAD_AXIS,
     dash,
     height,
+    intervals_words,
     name,
     name_margin,
     new_figure,
@@ -39,7 +40,8 @@ def load_figure(points: Sequence[Point], about: dict[str, Any]) -> Figure:
     with styled():
         several_loads = len({p["concurrency"] for p in points}) > 1
         figure = _load_curves(points) if several_loads else _load_bars(points)
-        sign(figure, about, "Throughput and verification budget" + (one_load(points) or " against load"))
+        title = "Throughput and verification budget" + (one_load(points) or " against load")
+        sign(figure, about, title, intervals_words(points, "bands" if several_loads else "bars"))
     return figure
 
 
