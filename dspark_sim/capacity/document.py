@@ -146,9 +146,10 @@ def _lines(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _checked(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    lossy = [e["policy"] for e in entries if e["lossless"] == "not-lossless"]
     missed = [e["policy"] for e in entries if e["check"] and e["check"]["misses"]]
     unchecked = [e["policy"] for e in entries if e["check"] is None and e["status"] != NOT_MET]
-    lines = []
+    lines = [f"Not lossless: {', '.join(lossy)}."] if lossy else []
     if missed:
         lines.append(
             f"{', '.join(missed)}: runs twice as long still miss the objectives at this rate by more than "

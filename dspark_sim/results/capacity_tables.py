@@ -8,7 +8,7 @@ from typing import Any
 
 from dspark_sim.files import atomic_path
 from dspark_sim.results.serving_store import flat
-from dspark_sim.results.tables import NONE, VERDICTS, number, signed, text_table
+from dspark_sim.results.tables import NONE, number, signed, text_table
 
 #: Columns of a row that are lists, and stay in the JSON document.
 _LISTS = ("probes",)
@@ -20,15 +20,15 @@ def capacity_table(document: Mapping[str, Any]) -> str:
     drafter = {"drafter": "<"} if len({entry["drafter"] for entry in answers}) > 1 else {}
     columns = {"policy": "<"} | drafter
     columns |= dict.fromkeys(
-        ("sustains\nreq/s", f"vs\n{document['baseline']}", "load knee\nreq/s", "of it\n%",
-         "goodput\ntok/s/GPU", "mean\nusers", *map(_bound, answers[0]["slo"])), ">"
+        ("sustains\nreq/s", f"vs\n{document['baseline']}", "load knee\nreq/s", "goodput\ntok/s/GPU",
+         *map(_bound, answers[0]["slo"])), ">"
     )  # fmt: skip
-    columns |= {"loss-\nless": "<", "binds": "<"}
+    columns |= {"binds": "<"}
     return text_table(columns, [_row(entry, document["baseline"]) for entry in answers])
 
 
 def _row(entry: Mapping[str, Any], baseline: str) -> dict[str, str]:
-    at, share = entry["at_rate"], entry["share_of_knee"]
+    at = entry["at_rate"]
     goodput = at["goodput_tok_per_s_per_gpu"] if entry["slo"] else at["tok_per_s_per_gpu"]
     met = entry["status"] != "not met"
     return {
@@ -37,11 +37,8 @@ def _row(entry: Mapping[str, Any], baseline: str) -> dict[str, str]:
         "sustains\nreq/s": _rate(entry),
         f"vs\n{baseline}": signed(entry["vs_baseline_pct"], entry["vs_baseline_pct_ci95"]),
         "load knee\nreq/s": number(entry["knee_per_s"], 1),
-        "of it\n%": NONE if share is None else number(100 * share),
         "goodput\ntok/s/GPU": number(goodput if met else 0.0),
-        "mean\nusers": number(at["mean_users"]),
         **{_bound(name): number(slo["value_ms"], 1) for name, slo in entry["slo"].items()},
-        "loss-\nless": VERDICTS[entry["lossless"]],
         "binds": entry["binds"] or NONE,
     }
 

@@ -14,17 +14,16 @@ COLUMNS: dict[str, tuple[str, int, bool]] = {
     "req/s": ("requests_per_s", 2, False),
     "tok/s\n/GPU": ("tok_per_s_per_gpu", 0, True),
     "acc.\nlen": ("accepted_len", 2, False),
-    "TTFT ms\np50": ("ttft_ms.p50", 0, False),
-    "\np99": ("ttft_ms.p99", 0, True),
-    "TPOT ms\np50": ("tpot_ms.p50", 1, False),
-    "\np99 ": ("tpot_ms.p99", 1, True),
-    "ITL ms\np99": ("itl_ms.p99", 0, False),
+    "TTFT\np50 ms": ("ttft_ms.p50", 0, False),
+    "TTFT\np99 ms": ("ttft_ms.p99", 0, False),
+    "TPOT\np50 ms": ("tpot_ms.p50", 1, False),
+    "TPOT\np99 ms": ("tpot_ms.p99", 1, False),
+    "ITL\np99 ms": ("itl_ms.p99", 0, False),
     "wait-\ning": ("mean_waiting", 0, False),
     "pre-\nempted": ("preemptions", 0, False),
     "re-\nfused": ("refused", 0, False),
-    "span s": ("makespan_s", 0, False),
+    "span\ns": ("makespan_s", 1, False),
 }
-_OPTIONAL = ("pre-\nempted", "re-\nfused")  # left out where there are none
 #: Measured requests below which a p99 is little more than the slowest one, and stays of a request (mean
 #: e2e) in the window below which the state of an empty service still shows.
 _FEW_REQUESTS, _FEW_STAYS = 1000, 10
@@ -54,8 +53,20 @@ def groups(runs: Iterable[Figures]) -> list[list[Figures]]:
 
 
 def serving_table(runs: Sequence[Figures]) -> str:
-    """Return a line per (rate, drafter, policy): means over replications, with intervals of some."""
-    shown = {h: c for h, c in COLUMNS.items() if h not in _OPTIONAL or any(run[c[0]] for run in runs)}
+    """Return a line per (rate, drafter, policy): means over replications, with the interval of throughput.
+
+    What is alike in all lines, or follows from another column, is left out for the width of the table.
+    """
+    whole = all(run["measured"] == run["requests"] for run in runs)
+    several = len({run["rate_scale"] for run in runs}) > 1
+    wanted = {
+        "req/s": not whole or several,
+        "acc.\nlen": not several,
+        "pre-\nempted": any(run["preemptions"] for run in runs),
+        "re-\nfused": any(run["refused"] for run in runs),
+        "span\ns": whole and not several,
+    }
+    shown = {header: column for header, column in COLUMNS.items() if wanted.get(header, True)}
     columns = _leading(runs) | dict.fromkeys(shown, ">")
     rows = []
     for group in groups(runs):
