@@ -43,12 +43,12 @@ def profile_figure(profile: HardwareProfile, samples: Sequence[tuple[int, float]
             left.plot(*zip(*samples, strict=True), ".", ms=2, color="0.75", label="single timings")
         _staircase(left, profile)
         _drafting(right, profile)
-        gpus = f"{profile.num_gpus} GPU{'s' if profile.num_gpus > 1 else ''}"
+        gpus = f" ({profile.num_gpus} GPUs)" if profile.num_gpus > 1 else ""
         write_edges(
             figure,
             f"What a step costs: {profile.model} on {profile.device}",
             "left: the target's forward pass, read as the engine reads it; right: what drafting adds",
-            f"{profile.name} ({gpus}) · values {_made(profile)}",
+            f"{profile.name}{gpus} · values {_made(profile)}",
         )
     return figure
 
