@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from small_traces import small_trace
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dspark_sim.cli.app import dispatch
@@ -16,7 +17,7 @@ from dspark_sim.model.checkpoints import _layer_tensors
 from dspark_sim.model.corpus import read_texts
 from dspark_sim.model.tiny import tiny_pair
 from dspark_sim.workload.rounds import read_rounds
-from dspark_sim.workload.trace_io import read_trace
+from dspark_sim.workload.trace_io import read_trace, write_trace
 
 WORDS = [f"w{n}" for n in range(22)] + ["<end>", "[UNK]"]
 VOCAB = len(WORDS)
@@ -74,6 +75,35 @@ def drafter(world, corpus):
     assert dispatch([*asked, "--anchors", "200"]) == 0
     assert dispatch([*asked, "--anchors", "400"]) == 0, "a run goes on where it stopped"
     return world / "drafter"
+
+
+def test_a_study_trains_what_it_lacks_and_evaluates_it_once(world, corpus, tmp_path, capsys):
+    trace = tmp_path / "t.parquet"
+    write_trace(trace, small_trace(requests=8, gamma=7, longest=20))
+    asked = [
+        "study", "depth", "--trace", str(trace), "--target", str(world), "--train", str(corpus), "--anchors",
+        "60", "--draft-vocab", "16", "--runs", str(tmp_path / "runs"), "--per-domain", "2", "--texts",
+        str(world / "texts.parquet"), "--out", str(tmp_path / "out"), "--json",
+    ]  # fmt: skip
+    assert dispatch(asked) == 0
+    said = capsys.readouterr()
+    assert said.err.count("training ") == 4
+    [study] = json.loads(said.out)["studies"]
+    assert study["missing"] == []
+    rows = {(r["drafter"], r["layers"]): r["accepted length"] for r in study["rows"] if r["domain"] == "mean"}
+    assert set(rows) == {("dspark", 1), ("dspark", 2), ("dspark", 3), ("dflash", 3)}
+    assert all(value >= 1 for value in rows.values())
+    cached = sorted((tmp_path / "out" / "evaluations").glob("*.json"))
+    stamps = [path.stat().st_mtime_ns for path in cached]
+    names = ("dspark-g7-l1", "dspark-g7-l2", "dspark-g7-l3", "dflash-g7-l3")
+    given = [
+        word for name in names for word in ("--drafter", f"{name}={tmp_path / 'runs' / name / 'drafter'}")
+    ]
+    assert dispatch([*asked, *given]) == 0
+    again = capsys.readouterr()
+    assert "training" not in again.err
+    assert json.loads(again.out)["studies"] == [study]
+    assert [path.stat().st_mtime_ns for path in cached] == stamps
 
 
 def test_a_refitted_head_is_written_scored_and_recorded(world, corpus, drafter, tmp_path, capsys):
@@ -174,6 +204,11 @@ def test_drafters_are_compared_on_the_same_texts(world, three, capsys):
     assert dispatch(["evaluate", *asked]) == 0
     assert "dspark over mtp: " in capsys.readouterr().out
     assert dispatch(["evaluate", str(world / "texts.parquet"), "--held-out", "--target", str(world)]) == 2
+    hot = ["--temperature", "1", "--max-new-tokens", "4", "--out", str(world / "hot"), "--target", str(world)]
+    assert dispatch(["generate", str(world / "prompts.jsonl"), *hot]) == 0
+    capsys.readouterr()
+    assert dispatch(["evaluate", str(world / "hot"), *asked]) == 2
+    assert "at temperature 0.7, but" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["dflash", "mtp"])

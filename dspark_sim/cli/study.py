@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -59,8 +61,11 @@ def study(
         "study-runs"
     ),
     anchors: Annotated[
-        int | None, typer.Option(min=1, help="Anchors of each such run; default 150,000.")
-    ] = None,
+        int, typer.Option(min=1, help="Anchors that every drafter of length and depth is trained on.")
+    ] = 150_000,
+    draft_vocab: Annotated[
+        int, typer.Option(min=0, help="Tokens that the drafters trained here can draft; 0: all.")
+    ] = 8192,
     target: Annotated[str, typer.Option(help="Target model: a name or a folder.")] = TARGET,
     seed: Annotated[int, typer.Option(min=0, help="Seed of resampling and of the calibration's split.")] = 0,
     json_out: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -73,6 +78,8 @@ def study(
 
     Example: dspark-sim study threshold reliability confidence --out studies
     """
+    from dataclasses import replace
+
     from dspark_sim.cli.common import output_folder, print_json, progress
     from dspark_sim.errors import InputError
     from dspark_sim.study.pool import evaluated_pool, trace_pool, with_latency
@@ -82,7 +89,8 @@ def study(
     traces = _traces(trace)
     words = list(drafter or [])
     if train is not None:
-        words += _train_missing(chosen, words, train, runs=runs, anchors=anchors, target=target)
+        how = {"anchors": anchors, "draft_vocab": draft_vocab, "target": target}
+        words += _train_missing(chosen, words, train, runs, how)
     done: list[Study] = []
     if any(name not in _OF_TRACES for name in chosen):
         if words and not texts:
@@ -94,7 +102,8 @@ def study(
             )
         else:
             pool = trace_pool(traces)
-        done += _drafter_studies(chosen, with_latency(pool, target) if latency else pool, seed)
+        pool = replace(with_latency(pool, target) if latency else pool, anchors=anchors)
+        done += _drafter_studies(chosen, pool, seed)
     done += _trace_studies(chosen, traces, seed)
     done.sort(key=lambda one: list(STUDIES).index(one.name))
     paths = [path for one in done for path in one.write(folder)]
@@ -138,28 +147,27 @@ def _trace_studies(chosen: Sequence[str], traces: Sequence[Trace], seed: int) ->
 
 
 def _train_missing(
-    chosen: Sequence[str], words: Sequence[str], corpus: Path, *, runs: Path, anchors: int | None, target: str
+    chosen: Sequence[str], words: Sequence[str], corpus: Path, runs: Path, how: dict[str, Any]
 ) -> list[str]:
     """Train every drafter that a chosen study needs and ``words`` lack; return their folders as words."""
     from dspark_sim.cli.common import warn
     from dspark_sim.cli.train import train as train_one
     from dspark_sim.model.export import export_run
     from dspark_sim.study.pool import subjects_of_words
-    from dspark_sim.study.subjects import NEEDS, STUDY_ANCHORS, choose
+    from dspark_sim.study.subjects import NEEDS, choose
 
     subjects = subjects_of_words(words)
-    lacking = dict.fromkeys(need for name in chosen if name in NEEDS for need in choose(name, subjects)[1])
+    wanted = [name for name in chosen if name in NEEDS]
+    lacking = dict.fromkeys(need for name in wanted for need in choose(name, subjects, how["anchors"])[1])
     fresh = []
     for need in lacking:
-        name, total = _name(need), anchors or STUDY_ANCHORS
-        run = runs / name
-        warn(f"training {need.label} on {total:,} anchors in {run}; stop and repeat to resume")
+        run = runs / _name(need)
+        warn(f"training {need.label} on {how['anchors']:,} anchors in {run}; stop and repeat to resume")
         head = _HEADS[need.kind]
-        train_one(
-            corpus, out=run, target=target, head=head, gamma=need.gamma, layers=need.layers, anchors=total
-        )
-        export_run(run, run / "drafter", target=target)
-        fresh.append(f"{name}={run / 'drafter'}")
+        with redirect_stdout(sys.stderr):
+            train_one(corpus, out=run, head=head, gamma=need.gamma, layers=need.layers, **how)
+        export_run(run, run / "drafter", target=how["target"])
+        fresh.append(f"{run.name}={run / 'drafter'}")
     return fresh
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dspark_sim.results.plots_study import Curve, Panel
 from dspark_sim.study import paper
 from dspark_sim.study.result import Row, Study
-from dspark_sim.study.subjects import Need, Subject, choose, training_note
+from dspark_sim.study.subjects import STUDY_ANCHORS, Need, Subject, choose, training_note
 from dspark_sim.study.tally import Figures, Tally, figures, interval, shared_prompts
 from dspark_sim.workload.published import QWEN3_4B
 
@@ -33,6 +33,7 @@ class Pool:
         basis: how the rounds were got, in words.
         round_ms: (kind, gamma) -> measured time of a round, draft and verification; empty if not timed.
         timed: how that was measured, in words.
+        anchors: what the drafters of studies of equal training were trained on.
     """
 
     subjects: Sequence[Subject]
@@ -40,11 +41,12 @@ class Pool:
     basis: str
     round_ms: Mapping[tuple[str, int], tuple[float, float]]
     timed: str = ""
+    anchors: int = STUDY_ANCHORS
 
 
 def drafter_study(name: str, pool: Pool, seed: int = 0) -> Study:
     """Run ``acceptance``, ``gains``, ``length`` or ``depth`` on the drafters of ``pool`` that it needs."""
-    found, missing = choose(name, pool.subjects)
+    found, missing = choose(name, pool.subjects, pool.anchors)
     title, figure = _TITLES[name]
     lacks = [need.label for need in missing]
     if not found and not (name == "length" and pool.round_ms):

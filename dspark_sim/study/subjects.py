@@ -55,6 +55,9 @@ class Need:
         return (self.kind, self.gamma) == (subject.kind, subject.gamma) and depth and plain
 
 
+#: A run ends with the step that reaches its number: so many anchors may be on top.
+_STEP_ANCHORS = 100
+
 #: study -> drafters that its figure compares.
 NEEDS: dict[str, tuple[Need, ...]] = {
     "acceptance": (Need("dspark", 7, 2), Need("dflash", 7, 2), Need("mtp", 7)),
@@ -67,17 +70,20 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 EQUAL_TRAINING = ("length", "depth")
 
 
-def choose(study: str, subjects: Sequence[Subject]) -> tuple[dict[Need, Subject], list[Need]]:
+def choose(
+    study: str, subjects: Sequence[Subject], anchors: int = STUDY_ANCHORS
+) -> tuple[dict[Need, Subject], list[Need]]:
     """Return the drafter for each need of ``study``, and the needs that nothing meets.
 
-    Where several meet one, studies of equal training take the one nearest to ``STUDY_ANCHORS``, others
-    the one trained longest.
+    Studies of equal training take only drafters trained on ``anchors`` anchors (within 5%), or on a number
+    that is not known; others, where several meet a need, the one trained longest.
     """
     found: dict[Need, Subject] = {}
     for need in NEEDS[study]:
         meeting = [subject for subject in subjects if need.met_by(subject)]
         if study in EQUAL_TRAINING:
-            meeting = [s for s in meeting if s.anchors is None or abs(s.anchors / STUDY_ANCHORS - 1) < 0.05]
+            near = max(0.05 * anchors, _STEP_ANCHORS)
+            meeting = [s for s in meeting if s.anchors is None or abs(s.anchors - anchors) <= near]
         if meeting:
             found[need] = max(meeting, key=lambda s: s.anchors or 0)
     return found, [need for need in NEEDS[study] if need not in found]
@@ -85,7 +91,8 @@ def choose(study: str, subjects: Sequence[Subject]) -> tuple[dict[Need, Subject]
 
 def training_note(chosen: Mapping[Need, Subject]) -> str:
     """Say what the compared drafters were trained on."""
-    known = {subject.name: subject.anchors for subject in chosen.values() if subject.anchors}
-    if not known:
-        return ""
-    return "anchors trained on: " + ", ".join(f"{name} {count:,}" for name, count in known.items())
+    words = [
+        f"{subject.name} {f'{subject.anchors:,}' if subject.anchors else 'not said'}"
+        for subject in chosen.values()
+    ]
+    return f"anchors trained on: {', '.join(words)}" if words else ""
