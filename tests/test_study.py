@@ -191,9 +191,8 @@ def test_the_command_writes_tables_pictures_and_one_document(command, recorded: 
 
 
 def test_bad_input_is_one_line(command, recorded: str):
-    assert (
-        "no study 'gain' (did you mean 'gains'?)" in command("study", "gain", "--out", "o", "--trace", recorded).error
-    )
+    wrong = command("study", "gain", "--out", "o", "--trace", recorded).error
+    assert "no study 'gain' (did you mean 'gains'?)" in wrong
     asked = ("study", "gains", "--out", "o", "--trace", recorded, "--drafter", "x")
     assert "need --texts" in command(*asked).error
 
