@@ -20,6 +20,14 @@ FIGURES = {
         "frontier.png",
         ["--trace", "math.parquet", "--hw", "h800.yaml", "--concurrency", LOADS, "--seeds", "3"],
     ),
+    "frontier-draft-length-h200.png": (
+        "frontier.png",
+        [
+            *("--trace", "qwen3-4b-chat.synth.parquet", "--hw", "h200-qwen3-8b.yaml"),
+            *("--concurrency", LOADS, "--seeds", "3", "--drafter", "dspark", "--policy", "off"),
+            *("--policy", "static:k=3", "--policy", "dspark-async", "--policy", "draft-length"),
+        ],
+    ),
     "load-cliff-b300.png": (
         "load.png",
         [
