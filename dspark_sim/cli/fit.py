@@ -95,8 +95,9 @@ def fit(
     used = used_rows(rows, [word.strip() for word in arms.split(",")])
     mine = {row.arm: known[row.arm] for row in used}
     overrides = parse_set(assignments or ()) | {"workload.seed": str(seed)}
-    frame = _frame(hw, experts, draft_share, known, overrides)
-    unknowns = _priors(frame, borrowed or hw is None, used, known)
+    borrows = borrowed or hw is None
+    frame = _frame(hw, known, overrides, borrows=borrows, share=(experts, draft_share))
+    unknowns = _priors(frame, borrows, used, known)
     asked = applicable(with_priors(unknowns, unknown or ()), frame, mine)
     with working("fitting"):
         found = fit_sweep(frame, asked, known, used)
@@ -159,11 +160,13 @@ def draw(title: str, predicted: Sequence[Predicted], arms: Mapping[str, Arm], pa
 
 def _frame(
     hw: str | None,
-    experts: str | None,
-    draft_share: float,
     arms: Mapping[str, Arm],
     overrides: dict[str, str],
+    *,
+    borrows: bool,
+    share: tuple[str | None, float],
 ) -> Frame:
+    """Return what the fit starts from; ``share``: --experts and --draft-share."""
     from dspark_sim.fitting.arms import BLOCK
     from dspark_sim.fitting.sweep_fit import Frame
     from dspark_sim.fitting.system import Workload, workload_with
@@ -172,12 +175,15 @@ def _frame(
 
     ours = {k.removeprefix("workload."): v for k, v in overrides.items() if k.startswith("workload.")}
     others = {k: v for k, v in overrides.items() if not k.startswith("workload.")}
+    if borrows:
+        others = {"model": "not stated by the sweep", "device": "not stated by the sweep"} | others
     base = load_profile(hw or BASE, others)
     if base.eager is not None and base.eager.tokens is not None:
         base = load_profile(hw or BASE, STAIRS | others)
-    share = _experts(experts) if experts else (6, 256) if hw is None else None
+    experts, draft_share = share
+    active = _experts(experts) if experts else (6, 256) if hw is None else None
     gamma = max((arm.block for arm in arms.values()), default=0) or BLOCK
-    return Frame(base, workload_with(Workload(), ours), gamma, share, draft_share)
+    return Frame(base, workload_with(Workload(), ours), gamma, active, draft_share)
 
 
 def _experts(word: str) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dspark_sim.fitting.arms import Arm
 from dspark_sim.fitting.fitted_file import Estimated, Fitted, Provenance, sha256_of
 from dspark_sim.fitting.predict import Predicted
 from dspark_sim.fitting.sweep_fit import SweepFit, covariance
+from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.schema import FloatArray
 
 #: Lower and upper bound of every row, each [X].
@@ -43,7 +45,18 @@ def fitted_of(found: SweepFit, arms: Mapping[str, Arm], sweep: str | os.PathLike
         residual_pct=tuple((_or_none(rate), _or_none(user)) for rate, user in pct.tolist()),
     )
     specs = {name: arm.policy for name, arm in arms.items()}
-    return Fitted(found.system, specs, provenance, "", found.system.workload.max_output_tokens)
+    system = replace(found.system, profile=_named(found.system.profile, provenance))
+    return Fitted(system, specs, provenance, "", system.workload.max_output_tokens)
+
+
+def _named(profile: HardwareProfile, provenance: Provenance) -> HardwareProfile:
+    """Return ``profile`` under a name of its own, saying where it comes from."""
+    borrowed = any(unknown.name == "verify_scale" for unknown in provenance.unknowns)
+    scaled = "another system's, scaled" if borrowed else "its own"
+    words = (
+        f"fitted to {', '.join(provenance.arms)} of {provenance.sweep}; curves of {profile.name}: {scaled}"
+    )
+    return replace(profile, name=f"fitted-{Path(provenance.sweep).stem}", description=words)
 
 
 def fitted_rows(found: SweepFit) -> list[Predicted]:
