@@ -11,11 +11,14 @@ import typer
 from dspark_sim.cli.generate import DRAFTER, TARGET, load_on
 
 if TYPE_CHECKING:
-    from dspark_sim.model.corpus import Text
+    from dspark_sim.model.corpus import CorpusInfo, Text
 
 
 def evaluate(
-    texts: Annotated[Path, typer.Argument(help="Texts of the target: a corpus folder, or its parquet.")],
+    texts: Annotated[
+        list[Path],
+        typer.Argument(help="Texts of the target: corpus folders, or parquets exported from them."),
+    ],
     *,
     drafter: Annotated[
         list[str] | None, typer.Option(help="FOLDER, shipped name, or NAME=FOLDER; repeats.")
@@ -43,7 +46,7 @@ def evaluate(
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
-    info, found = recording.open_texts(texts)
+    info, found = _open(texts)
     chosen = _choose(found, held_out, per_domain)
     loaded = load_on(target, device)
     drafters = recording.load_named(drafter or [DRAFTER], loaded)
@@ -52,11 +55,35 @@ def evaluate(
     document = compare(scores, resamples, seed)
     for d in drafters:
         document["drafters"][d.name]["checkpoint"] = d.checkpoint
-    document |= {"texts": str(texts), "held_out": held_out, "temperature": info.temperature}
+    document |= {
+        "texts": [str(path) for path in texts],
+        "held_out": held_out,
+        "temperature": info.temperature,
+    }
     if json_out:
         print_json(document)
     else:
         _print(document)
+
+
+def _open(paths: Sequence[Path]) -> tuple[CorpusInfo, list[Text]]:
+    """Return all texts, and how they were made.
+
+    Raises:
+        InputError: they differ in target or temperature.
+    """
+    from dspark_sim.errors import InputError
+    from dspark_sim.model.recording import open_texts
+
+    opened = [open_texts(path) for path in paths]
+    info = opened[0][0]
+    for path, (other, _) in zip(paths, opened, strict=True):
+        if (other.target, other.temperature) != (info.target, info.temperature):
+            raise InputError(
+                f"{path}: texts of {other.target} at temperature {other.temperature:g}, but {paths[0]} holds "
+                f"those of {info.target} at {info.temperature:g}; evaluate them one by one"
+            )
+    return info, [text for _, found in opened for text in found]
 
 
 def _choose(found: Sequence[Text], held_out: bool, per_domain: int | None) -> list[Text]:
