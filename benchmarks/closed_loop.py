@@ -31,7 +31,7 @@ def measure(rounds: int, share: float) -> list[dict[str, Any]]:
     """
     figures = []
     for trace_name, hw in CASES:
-        trace, profile = read_trace(trace_name), load_profile(hw)
+        trace, profile = read_trace(trace_name), load_profile(hw, {"max_num_seqs": str(max(USERS))})
         for rule in RULES:
             for users in USERS:
                 figures += _one(trace, profile, rule, users, rounds, share)

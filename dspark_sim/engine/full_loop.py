@@ -90,7 +90,9 @@ class FullLoop:
         gamma, lag, decide = self._replay.gamma, len(ring), rule.lengths
         believed, price, same = self._belief.at, self._price, self._belief is self._price
         needs_costs, kv_tokens = rule.needs_costs, self._kv_tokens
-        left_R, anchor_R, one_R = np.empty_like(row_R), np.empty_like(row_R), np.ones_like(row_R)
+        left_R, anchor_R = np.empty_like(row_R), np.empty_like(row_R)
+        # Arrays of one value: a number costs an operation as much again.
+        one_R, gamma_R, most_R = (np.full_like(row_R, value) for value in (1, gamma, gamma - 1))
         costs_M, oldest_R = np.empty(0), row_R
         left = recorder.tokens_left
         step_s: list[float] = []
@@ -106,15 +108,15 @@ class FullLoop:
             step_s.append(float(costs_M[tokens]) if needs_costs and same else price.of(tokens, kv_tokens))
             verified.append(tokens)
             if lag:
-                np.multiply(row_R, gamma, out=anchor_R)
-                np.minimum(length_R, gamma - 1, out=oldest_R)
+                np.multiply(row_R, gamma_R, out=anchor_R)
+                np.minimum(length_R, most_R, out=oldest_R)
                 np.add(oldest_R, anchor_R, out=oldest_R)
             self._length_CR[c] = length_R
             moved_R = self._moved_CR[c]
             np.subtract(last_R, row_R, out=left_R)
             accepted_N.take(row_R, out=moved_R, mode="clip")
             np.minimum(moved_R, length_R, out=moved_R)
-            np.add(moved_R, 1, out=moved_R)
+            np.add(moved_R, one_R, out=moved_R)
             np.minimum(moved_R, left_R, out=moved_R)
             np.add(row_R, moved_R, out=row_R)
             moved = int(one_R.dot(moved_R))  # the cheapest sum
