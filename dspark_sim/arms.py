@@ -1,4 +1,4 @@
-"""Which policies are compared where nobody says otherwise, and which of them drafter and profile can serve."""
+"""Which policies are compared where nobody says otherwise, and which drafter and profile can serve."""
 
 from __future__ import annotations
 
