@@ -5,26 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dspark_sim import __version__
+from dspark_sim.code import code_hash
 from dspark_sim.files import write_text
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.results.metrics import Point
 from dspark_sim.tasks import Setup, Task
-
-_CODE = (
-    "engine",
-    "hardware",
-    "policies",
-    "results/details.py",
-    "results/metrics.py",
-    "workload",
-    "rng.py",
-    "schema.py",
-)
 
 
 @dataclass
@@ -79,14 +68,6 @@ def fingerprint(setup: Setup) -> dict[str, Any]:
 def profile_hash(profile: HardwareProfile) -> str:
     """Return the SHA-256 (hex) of every value of a profile, overrides included."""
     return hashlib.sha256(json.dumps(asdict(profile), sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def code_hash() -> str:
-    """Return the SHA-256 (hex) of the sources that decide a point."""
-    package = Path(__file__).parent
-    files = [p for name in _CODE for p in (package / name, *sorted((package / name).rglob("*.py")))]
-    return hashlib.sha256(b"\0".join(p.read_bytes() for p in files if p.is_file())).hexdigest()
 
 
 def _rule_hash(spec: str) -> str:

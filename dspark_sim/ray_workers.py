@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dspark_sim.code import code_hash
 from dspark_sim.errors import InputError
 from dspark_sim.files import atomic_path
 
@@ -57,7 +58,7 @@ def spread_over_cluster(
     _connect(ray)
     sent = {name: path for item in items if isinstance(item, Carried) for name, path in item.files().items()}
     contents = {name: (path.name, np.fromfile(path, dtype=np.uint8)) for name, path in sent.items()}
-    files, code = ray.put(contents), _code_hash()
+    files, code = ray.put(contents), code_hash()
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
     most = jobs if jobs > 1 else max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = iter(enumerate(items))
@@ -92,7 +93,7 @@ def _result(ray: Any, reference: Any) -> Any:
 
 def _run(work: Callable[[Any], Any], item: Any, files: Mapping[str, tuple[str, Any]], code: str) -> Any:
     """Work on one item, on a node."""
-    if code != _code_hash():
+    if code != code_hash():
         raise InputError(f"node {os.uname().nodename}: dspark-sim there is another version; install the same")
     if isinstance(item, Carried):
         item = item.with_files({name: str(_laid_down(*content)) for name, content in files.items()})
@@ -107,9 +108,3 @@ def _laid_down(name: str, content: NDArray[np.uint8]) -> Path:
         with atomic_path(path) as temporary:
             content.tofile(temporary)
     return path
-
-
-def _code_hash() -> str:
-    from dspark_sim.point_store import code_hash
-
-    return code_hash()

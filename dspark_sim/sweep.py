@@ -12,8 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from dspark_sim import __version__
+from dspark_sim.code import code_hash
 from dspark_sim.engine.simulator import simulate
-from dspark_sim.point_store import PointStore, code_hash, fingerprint, profile_hash
+from dspark_sim.point_store import PointStore, fingerprint, profile_hash
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.details import DETAIL, detail
 from dspark_sim.results.evidence import gather

@@ -117,6 +117,17 @@ def test_without_the_compiler_it_is_refused_by_name(monkeypatch):
         )  # fmt: skip
 
 
+@compiles
+def test_a_command_prints_the_same_and_says_what_is_not_compiled(toy_trace, command):
+    words = ("run", "--trace", toy_trace, "--hw", "h800", "--policy", "dspark", "--policy", "smartspec",
+             "--concurrency", "1,40", "--output-tokens", "300", "--json")  # fmt: skip
+    quick, plain = command(*words, "--fast"), command(*words, "--no-fast")
+    assert quick.code == plain.code == 0
+    assert quick.out == plain.out
+    assert "--fast: smartspec" in quick.err
+    assert plain.err == ""
+
+
 def test_nobody_pays_for_the_compiler_unasked():
     """A run that does not ask for it never imports numba."""
     code = (
