@@ -15,6 +15,7 @@ from dspark_sim.cli.app import COMMANDS, dispatch, load_command
 SLOW = {
     "generate",
     "train",
+    "refit",
     "record",
     "evaluate",
     "profile",
@@ -32,6 +33,9 @@ NEEDS = {
     "generate": ("prompts.jsonl",),
     "record": ("prompts.jsonl",),
     "train": ("corpus",),
+    "refit": ("corpus",),
+    "evaluate": ("texts.parquet",),
+    "predict": ("fitted.yaml",),
     "replay-check": ("live-1.parquet",),
 }
 
