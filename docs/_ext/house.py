@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from dspark_sim.cli.app import COMMANDS, load_command
 
 PAGE = Path(__file__).parent.parent / "reference" / "cli.md"
+_ENTRY = re.compile(r"[a-z]+(?:[-/][a-z]+)*")  # a line of the index that names a page
 INTRODUCTION = """\
 # Commands
 
@@ -31,10 +32,14 @@ def setup(app: Any) -> dict[str, Any]:
 
 
 def _add_unlisted(app: Any, page: str, source: list[str]) -> None:
-    """Add to the index every page of the folder that it does not name: a new page is never lost."""
+    """Make the index name the pages that the folder holds: no page is lost, none is missed."""
     if page != "index":
         return
-    found = sorted(path.stem for path in PAGE.parent.parent.glob("*.md"))
+    folder = PAGE.parent.parent
+    there = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md")}
+    lines = source[0].split("\n")
+    source[0] = "\n".join(line for line in lines if not _ENTRY.fullmatch(line) or line in there)
+    found = sorted(path.stem for path in folder.glob("*.md"))
     listed = {"index", *re.findall(r"^\S+$", source[0], re.MULTILINE)}
     unlisted = [name for name in found if name not in listed]
     if unlisted:
