@@ -7,13 +7,18 @@ all that it depends on (the code included); a repeated or interrupted sweep comp
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from dspark_sim import __version__
 from dspark_sim.code import code_hash
+from dspark_sim.engine.replay import share_tables
 from dspark_sim.engine.simulator import simulate
+from dspark_sim.engine.table_files import look_in
 from dspark_sim.point_store import PointStore, fingerprint, profile_hash
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.details import DETAIL, detail
@@ -48,6 +53,7 @@ def run_log(task: Task) -> RunLog:
         InputError: the trace, the profile or the policy does not allow it.
     """
     setup = task.setup
+    look_in(setup.tables)
     return simulate(
         task.load_trace(),
         setup.load_profile(),
@@ -112,8 +118,21 @@ def _computed(
 ) -> Iterator[tuple[int, Point]]:
     """Yield (index, point) as they finish; low loads first, because they take the most steps."""
     order = sorted(missing, key=lambda i: (tasks[i].concurrency, i))
-    for place, computed in spread(simulate_task, [tasks[i] for i in order], jobs, backend):
-        yield order[place], computed
+    with ExitStack() as stack:
+        chosen = [tasks[i] for i in order]
+        if backend == "local" and jobs != 1 and len(chosen) > 1:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dspark-sim-"))
+            chosen = _with_tables(chosen, Path(folder))
+        for place, computed in spread(simulate_task, chosen, jobs, backend):
+            yield order[place], computed
+
+
+def _with_tables(tasks: Sequence[Task], folder: Path) -> list[Task]:
+    """Return the tasks, told of a folder with the tables of whole traces, so that workers share them."""
+    shared = dict.fromkeys((t.setup, t.drafter, t.policy) for t in tasks if t.share is None)
+    for setup, drafter, policy in shared:
+        share_tables(folder, setup.load_trace().drafter(drafter), parse_policy(policy))
+    return [replace(task, setup=replace(task.setup, tables=str(folder))) for task in tasks]
 
 
 def about(setup: Setup, tasks: Sequence[Task]) -> dict[str, Any]:

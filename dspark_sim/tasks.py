@@ -38,6 +38,7 @@ class Setup:
         believed: cost that planners believe (:mod:`dspark_sim.hardware.believed`); None: the true one.
         serving: prefill, replicas, router.
         fast: whether to run the compiled step where there is one; it changes no figure.
+        tables: folder of tables to map into memory; None: a process lays out its own.
     """
 
     trace: str
@@ -48,6 +49,7 @@ class Setup:
     believed: str | None = None
     serving: Serving = DECODE_ONLY
     fast: bool = False
+    tables: str | None = None
 
     def load_trace(self) -> Trace:
         """Return the trace, read once per process."""

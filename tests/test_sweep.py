@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from small_traces import small_trace
 
 from dspark_sim import sweep as module
+from dspark_sim.engine.replay import lagged_table, share_tables, survival_table
+from dspark_sim.engine.table_files import look_in, mapped
 from dspark_sim.errors import InputError
+from dspark_sim.policies.registry import parse_policy
 from dspark_sim.sweep import PointStore, Setup, Task, fingerprint, grid, profile_hash, split_overrides, sweep
 
 HW = "h800.yaml"
@@ -142,3 +146,26 @@ def test_replicating_over_prompts_replays_different_texts_and_keeps_points_apart
 def test_one_replication_over_prompts_replays_everything(toy_trace):
     (task,) = grid(Setup(toy_trace, HW, output_tokens=100), ARMS[:1], [2], [7], by_prompts=True)
     assert task.share is None
+
+
+def test_worker_processes_share_the_tables_of_a_trace(toy_trace, tmp_path):
+    """A process that is told of the folder maps them, and simulates the same; it keeps no copy."""
+    folder = tmp_path / "tables"
+    setup = Setup(toy_trace, HW, output_tokens=100)
+    drafter, policy = setup.load_trace().drafter(), parse_policy("dspark-async")
+    own = {"survival": survival_table(drafter), "lagged": lagged_table(drafter)}
+    share_tables(folder, drafter, policy)
+    assert len(list(folder.iterdir())) == 2
+    for kind, table in own.items():
+        assert mapped(drafter, kind, lambda _: None) is None, "nowhere to look"
+        look_in(str(folder))
+        shared = mapped(drafter, kind, lambda _: None)
+        look_in(None)
+        assert isinstance(shared.base, np.memmap)
+        np.testing.assert_array_equal(shared, table)
+        assert shared.flags.c_contiguous
+        assert shared.flags.writeable, "the compiled step knows arrays of one kind"
+    task = Task(setup, "dspark", "dspark-async", 2, 0)
+    mapping = replace(task, setup=replace(setup, tables=str(folder)))
+    assert repr(sweep([mapping])) == repr(sweep([task]))
+    assert fingerprint(mapping.setup) == fingerprint(setup)

@@ -7,12 +7,15 @@ G survivals, then -1 up to whole words of eight, so that rows are aligned and th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dspark_sim.engine.table_files import mapped, write
 from dspark_sim.errors import InputError
+from dspark_sim.policies import dspark, dspark_async
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import DraftKind, FloatArray, IntArray
 from dspark_sim.workload.traces import DrafterTrace, Trace, quantise
@@ -29,7 +32,7 @@ class Replay:
     Attributes:
         draft_kind, draft_tokens: what a step drafts: its kind, and tokens per request.
         accepted_N: draft tokens that a full-block verification accepts, never past the recorded end.
-        survival_NG, confidence_NG: current block, calibrated; None unless the rule reads it.
+        survival_NG, confidence_NG: current block, calibrated; None unless the rule is shown it.
         survival_NW: the same survivals, padded; None unless the rule reads them.
         lagged_LW: survivals that an older step reveals, row ``N-row * G + min(verify_len, G - 1)``
             (see :func:`lagged_table`), and a row of ones at the end; None unless the rule is lagged.
@@ -66,16 +69,22 @@ def build_replay(trace: Trace, drafter: DrafterTrace, policy: Policy) -> Replay:
     kind = policy.info.draft_kind or drafter.kind
     serial = kind in ("mtp", "eagle")
     reads = policy.info.reads
+    shown = reads != "none" and not replays_tables(policy)
     return Replay(
         gamma=drafter.gamma,
         draft_kind=kind,
         draft_tokens=int(policy.options.get("k", drafter.gamma)) if serial else drafter.gamma,
         accepted_N=drafter.accepted_N.astype(np.int64),  # the width of lengths: no cast in a step
-        survival_NG=drafter.survival_NG() if reads != "none" else None,
-        confidence_NG=drafter.confidence_NG() if reads != "none" else None,
+        survival_NG=drafter.survival_NG() if shown else None,
+        confidence_NG=drafter.confidence_NG() if shown else None,
         survival_NW=survival_table(drafter) if reads != "none" else None,
         lagged_LW=lagged_table(drafter) if policy.lag else None,
     )
+
+
+def replays_tables(policy: Policy) -> bool:
+    """Return whether a shipped rule is decided from the padded tables alone (:mod:`.shortcuts`)."""
+    return policy.info.rule in (dspark.dspark, dspark_async.dspark_async)
 
 
 def survival_table(drafter: DrafterTrace) -> NDArray[np.float32]:
@@ -85,11 +94,15 @@ def survival_table(drafter: DrafterTrace) -> NDArray[np.float32]:
         InputError: the trace holds no confidences.
     """
     if drafter not in _SURVIVAL:
-        survival_NG = drafter.survival_NG()
-        table = _padded(*survival_NG.shape)
-        table[:, : drafter.gamma] = survival_NG
-        _SURVIVAL[drafter] = table
+        _SURVIVAL[drafter] = mapped(drafter, "survival", _make_survival)
     return _SURVIVAL[drafter]
+
+
+def _make_survival(drafter: DrafterTrace) -> NDArray[np.float32]:
+    survival_NG = drafter.survival_NG()
+    table = _padded(*survival_NG.shape)
+    table[:, : drafter.gamma] = survival_NG
+    return table
 
 
 def _width(gamma: int) -> int:
@@ -115,15 +128,28 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
         InputError: the trace holds no free block.
     """
     if drafter not in _LAGGED:
-        coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
-        rows, gamma = coupled.shape
-        table = _padded(rows * gamma + 1, gamma)
-        for verified in range(gamma):
-            known = np.arange(gamma) <= verified
-            mixed: FloatArray = np.where(known, coupled, free)
-            table[verified:-1:gamma, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
-        _LAGGED[drafter] = table
+        drafter.logits_NG(free=True)
+        _LAGGED[drafter] = mapped(drafter, "lagged", _make_lagged)
     return _LAGGED[drafter]
+
+
+def _make_lagged(drafter: DrafterTrace) -> NDArray[np.float32]:
+    coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
+    rows, gamma = coupled.shape
+    table = _padded(rows * gamma + 1, gamma)
+    for verified in range(gamma):
+        known = np.arange(gamma) <= verified
+        mixed: FloatArray = np.where(known, coupled, free)
+        table[verified:-1:gamma, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+    return table
+
+
+def share_tables(folder: Path, drafter: DrafterTrace, policy: Policy) -> None:
+    """Write the tables that runs of ``policy`` replay into ``folder``, for other processes to map."""
+    if policy.info.reads != "none" and drafter.has_confidence:
+        write(folder, drafter, "survival", survival_table(drafter))
+        if policy.lag and drafter.confidence_logit_free_NG is not None:
+            write(folder, drafter, "lagged", lagged_table(drafter))
 
 
 def _check(trace: Trace, drafter: DrafterTrace, policy: Policy) -> None:

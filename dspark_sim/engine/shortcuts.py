@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_sim.engine.replay import Replay
-from dspark_sim.policies import dspark, dspark_async, full, mtp, off, static, threshold
+from dspark_sim.engine.replay import Replay, replays_tables
+from dspark_sim.policies import dspark, full, mtp, off, static, threshold
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import FloatArray, IntArray
 
@@ -45,12 +45,11 @@ class Shortcut(Protocol):
 
 
 _FIXED = (off.off, static.static, mtp.mtp, full.full)
-_ADMITTING = (dspark.dspark, dspark_async.dspark_async)
 
 
 def has_shortcut(policy: Policy) -> bool:
     """Return whether :func:`shortcut` knows the rule."""
-    return policy.info.rule in (*_FIXED, threshold.threshold, *_ADMITTING)
+    return policy.info.rule in (*_FIXED, threshold.threshold) or replays_tables(policy)
 
 
 def shortcut(policy: Policy, replay: Replay, slots: int) -> Shortcut | None:
@@ -60,7 +59,7 @@ def shortcut(policy: Policy, replay: Replay, slots: int) -> Shortcut | None:
         return FixedLength(replay.gamma if rule is full.full else k, slots)
     if rule is threshold.threshold:
         return PrefixLength(replay, slots, **policy.options)
-    if rule in _ADMITTING:
+    if replays_tables(policy):
         return Admission(replay, slots, stops=rule is dspark.dspark)
     return None
 
