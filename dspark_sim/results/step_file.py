@@ -70,7 +70,9 @@ class StepFile:
         self._rows += len(table)
         self.steps += len(table)
         self._sums += table.sum(axis=0)
-        self._most_waiting = max(self._most_waiting, int(table[:, STEP_FIELDS.index("waiting")].max(initial=0)))
+        self._most_waiting = max(
+            self._most_waiting, int(table[:, STEP_FIELDS.index("waiting")].max(initial=0))
+        )
         shared = table[:, STEP_FIELDS.index("gap_requests")]
         self._note_gaps(table[:, STEP_FIELDS.index("gap_s")], shared)
         self._note_gaps(gap_s, np.ones(len(gap_s)))
