@@ -7,20 +7,15 @@ probability .99; the mutants below are refused at z > 30.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from chi_square import ALPHA, detectable_w, fit
+from live_law import live_law, pair_of, staircase
 from table_pair import GAMMA, START, TablePair, V, cells, forward_law, full, make_pair
-from tiny_pair import exact_law, tiny_prompts
 
-from dspark_sim.hardware.profile import load_profile
 from dspark_sim.model import verify as rules
-from dspark_sim.model.live import LiveDecoder, LiveSettings, decode_live
 from dspark_sim.model.sampling import draw
-from dspark_sim.model.tiny import tiny_pair
 from dspark_sim.model.verify import Coupled, Verified, draft_blocks, residual, verify
 from dspark_sim.policies.base import BatchView
 from dspark_sim.policies.registry import parse_policy
@@ -130,40 +125,28 @@ def test_a_recorder_with_the_forward_rule_is_caught(monkeypatch):
 
 # ---- the same of a neural pair, decoded with its caches, in a batch, under the lab's policies
 
-REQUESTS = 6_000
-PROMPT = tiny_prompts(1, vocab=6)[0]
-
 
 @pytest.fixture(scope="module")
 def profile():
-    """A step whose every token costs a tenth of its base, so that budgets vary."""
-    found = load_profile("h800.yaml", None)
-    table = replace(found.verify, tokens=(1, 2), ms=(1.0, 1.0005), lookup="linear", beyond="last_two")
-    return replace(found, verify=table, capture=replace(found.capture, sizes="table"))
-
-
-def live_law(head: str, policy: str, profile, temperature: float, top_p: float = 1.0):
-    """Chi-square of the texts that live speculative decoding emits, and the spread of its verify lengths."""
-    kind = {"head": "none", "serial": True} if head == "serial" else {"head": head}
-    target, drafter = tiny_pair(2, vocab=6, gamma=3, draft_vocab=4, **kind)
-    sampling = {"temperature": temperature, "top_p": top_p}
-    settings = LiveSettings(parse_policy(policy), profile, 400, max_new_tokens=LENGTH, seed=3, **sampling)
-    decoder = LiveDecoder(target, drafter, settings, max_prompt_tokens=5)
-    log = decode_live(decoder, [(PROMPT, sample) for sample in range(REQUESTS)], meta={})
-    texts = torch.tensor([decoder.texts[f"{PROMPT.prompt_id}#{sample}"] for sample in range(REQUESTS)])
-    return fit(cells(texts, 6), exact_law(target, PROMPT, LENGTH, temperature, top_p)), log.verify_len_M
+    return staircase()
 
 
 @pytest.mark.parametrize("head", ["none", "vanilla", "gated", "rnn", "serial"])
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
 def test_every_drafter_is_lossless_live(head, temperature, profile):
-    (p_value, z, _), _ = live_law(head, "full", profile, temperature)
+    (p_value, z, dof), _ = live_law(pair_of(head), "full", profile, temperature=temperature)
+    assert p_value > ALPHA, z
+    assert detectable_w(6000, dof) < 0.27, "6,000 texts must show an error of some .1 in total variation"
+
+
+def test_a_drafter_of_the_whole_vocabulary_is_lossless_live(profile):
+    (p_value, z, _), _ = live_law(pair_of("vanilla", draft_vocab=None), "full", profile, temperature=1.0)
     assert p_value > ALPHA, z
 
 
 def test_top_p_is_lossless_live(profile):
     """The law is the nucleus of the target: tokens outside it never appear."""
-    (p_value, z, dof), _ = live_law("vanilla", "full", profile, 1.0, top_p=0.8)
+    (p_value, z, dof), _ = live_law(pair_of("vanilla"), "full", profile, temperature=1.0, top_p=0.8)
     assert p_value > ALPHA, z
     assert dof > 10
 
@@ -172,16 +155,16 @@ def test_top_p_is_lossless_live(profile):
     "policy",
     ["static:k=2", "dspark", "dspark-async:lag=1", "dspark-async:lag=2", "threshold:on=confidence,at=0.4"],
 )
-def test_every_lossless_policy_is_lossless_live(policy, profile):
+def test_lossless_policies_whose_lengths_vary_are_lossless_live(policy, profile):
     assert parse_policy(policy).verdict != "not-lossless"
-    (p_value, z, _), verify_len = live_law("vanilla", policy, profile, 1.0)
+    (p_value, z, _), verify_len = live_law(pair_of("vanilla"), policy, profile, temperature=1.0)
     assert p_value > ALPHA, z
     assert policy.startswith("static") or len(np.unique(verify_len)) > 1, "lengths must vary"
 
 
 def test_a_broken_residual_is_caught_live(profile, monkeypatch):
     monkeypatch.setattr("dspark_sim.model.live.verify", no_residual)
-    (p_value, z, _), _ = live_law("vanilla", "full", profile, 1.0)
+    (p_value, z, _), _ = live_law(pair_of("vanilla"), "full", profile, temperature=1.0)
     assert p_value < ALPHA
     assert z > 30
 
