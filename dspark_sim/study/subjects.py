@@ -75,15 +75,15 @@ def choose(
 ) -> tuple[dict[Need, Subject], list[Need]]:
     """Return the drafter for each need of ``study``, and the needs that nothing meets.
 
-    Studies of equal training take only drafters trained on ``anchors`` anchors (within 5%), or on a number
-    that is not known; others, where several meet a need, the one trained longest.
+    Studies of equal training take only drafters known to be trained on ``anchors`` anchors (within 5%);
+    others, where several meet a need, the one trained longest.
     """
     found: dict[Need, Subject] = {}
     for need in NEEDS[study]:
         meeting = [subject for subject in subjects if need.met_by(subject)]
         if study in EQUAL_TRAINING:
             near = max(0.05 * anchors, _STEP_ANCHORS)
-            meeting = [s for s in meeting if s.anchors is None or abs(s.anchors - anchors) <= near]
+            meeting = [s for s in meeting if s.anchors is not None and abs(s.anchors - anchors) <= near]
         if meeting:
             found[need] = max(meeting, key=lambda s: s.anchors or 0)
     return found, [need for need in NEEDS[study] if need not in found]
