@@ -147,8 +147,12 @@ def test_a_known_miss_is_printed_with_its_number(monkeypatch, capsys):
     words = " ".join(capsys.readouterr().out.split())
     assert "error [%] 13.5 at most 12 (known miss: 14) known miss" in words
     assert dispatch(["validate", "dcut", "--json"]) == 0
-    (check,) = json.loads(capsys.readouterr().out)["checks"]
-    assert check["verdict"] == "known miss"
+    document = json.loads(capsys.readouterr().out)
+    assert document["checks"][0]["verdict"] == "known miss"
+    assert document["known_misses"] == ["error [%]"]
+    assert dispatch(["validate", "all"]) == 0
+    last = capsys.readouterr().out.split("known misses:\n")[1].splitlines()
+    assert last == ["  made-up: error [%] 13.5, at most 12 (known miss: 14)"] * len(CASES)
 
 
 def test_an_unknown_case_exits_2(capsys):

@@ -134,6 +134,11 @@ class CaseResult:
         """Whether no tolerance is broken; a known miss that has not widened is not."""
         return all(check.passed for check in self.checks)
 
+    @property
+    def known_misses(self) -> list[Check]:
+        """Tolerances that do not hold, and are known not to."""
+        return [check for check in self.checks if check.verdict == "known miss"]
+
     def document(self) -> dict[str, Any]:
         """Return the case as one JSON document."""
         return {
@@ -142,6 +147,7 @@ class CaseResult:
             "title": self.title,
             "sources": list(self.sources),
             "passed": self.passed,
+            "known_misses": [check.what for check in self.known_misses],
             **self.extra,
             "rows": [_row(row) for row in self.rows],
             "checks": [_check(check) for check in self.checks],
