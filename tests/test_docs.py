@@ -71,8 +71,9 @@ def test_the_site_builds_without_a_warning_and_names_every_command(tmp_path):
     pytest.importorskip("sphinx", reason="Sphinx builds the site: pip install 'dspark-sim[docs]'")
     source = tmp_path / "root" / "docs"
     shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("_build", "*.parquet"))
-    for other in ("notebooks", "CHANGELOG.md"):
-        (tmp_path / "root" / other).symlink_to(ROOT / other)
+    for other in ROOT.iterdir():
+        if other.name != "docs" and not other.name.startswith("."):
+            (tmp_path / "root" / other.name).symlink_to(other)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", source, tmp_path / "html"],
         capture_output=True, text=True, check=False,
