@@ -57,7 +57,7 @@ def test_the_bound_is_above_every_policy_in_every_cell(trace, profile):
     Where a step costs the same whatever it verifies (the tables of gb10 and trtllm, in places), whole
     blocks reach the bound, and the window decides.
     """
-    few, hw = read(trace).take(np.arange(0, 300, 25)), profile_of(profile)
+    few, hw = read(trace).take(np.arange(0, 250, 21)), profile_of(profile)
     limit = bound(few, hw, concurrency=1).tok_per_s
     for spec in STRONG:
         found = speed(few, profile, spec, 1, output_tokens=1, requests=len(few.request_id))
