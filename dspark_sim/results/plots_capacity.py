@@ -20,6 +20,8 @@ _KNEE = "#999999"
 
 def capacity_figure(document: Mapping[str, Any]) -> Figure:
     """Draw each policy's sustained rate with interval and knee, and the tokens within its SLOs."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     entries: dict[Key, Mapping[str, Any]] = {(e["drafter"], e["policy"]): e for e in document["answers"]}
     with styled():
         figure, (left, right) = new_figure(1, 2, sharey=True, width_ratios=[1.6, 1])
@@ -29,6 +31,8 @@ def capacity_figure(document: Mapping[str, Any]) -> Figure:
             draw_bar(right, row, key, _alone(_tokens(entry)), 0)
         left.set_yticks(range(len(entries)), [name(key, entries) for key in entries])
         left.invert_yaxis()
+        right.xaxis.set_major_locator(MaxNLocator(4))
+        right.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         for axes, words in (
             (left, "sustained rate [requests/s]"),
             (right, GPU_AXIS.replace("throughput", "goodput")),
@@ -42,25 +46,21 @@ def capacity_figure(document: Mapping[str, Any]) -> Figure:
 
 
 def _draw_rate(axes: Axes, row: int, key: Key, entry: Mapping[str, Any]) -> None:
-    rate, ends = entry["rate_per_s"], entry["rate_per_s_ci95"]
+    """Draw bar and interval with the rate above the bar's foot, and the knee with its own number."""
+    rate, ends, knee = entry["rate_per_s"], entry["rate_per_s_ci95"], entry["knee_per_s"]
     axes.barh(row, rate, 0.68, color=look(key[1]).colour)
-    reach = rate
     if ends is not None:
-        axes.errorbar(
-            rate,
-            row,
-            xerr=[[rate - ends[0]], [ends[1] - rate]],
-            fmt="none",
-            ecolor="#333333",
-            lw=1.2,
-            capsize=3,
-        )
-        reach = max(reach, ends[1])
-    if entry["knee_per_s"] is not None:
-        axes.plot([entry["knee_per_s"]] * 2, [row - 0.4, row + 0.4], color=_KNEE, lw=2)
-        reach = max(reach, entry["knee_per_s"])
+        reach = [[rate - ends[0]], [ends[1] - rate]]
+        axes.errorbar(rate, row, xerr=reach, fmt="none", ecolor="#333333", lw=1.2, capsize=3)
     words = {"not met": " not met", "beyond": f" > {rate:,.1f}"}.get(entry["status"], f" {rate:,.1f}")
-    axes.text(reach, row, words, va="center", fontsize=10, color="#333333")
+    inside = rate > 0
+    axes.text(
+        0, row, words, va="center", fontsize=10, color="white" if inside else "#333333",
+        fontweight="bold" if inside else "normal",
+    )  # fmt: skip
+    if knee is not None:
+        axes.plot([knee] * 2, [row - 0.4, row + 0.4], color=_KNEE, lw=2)
+        axes.text(knee, row, f" {knee:,.1f}", va="center", fontsize=9, color="#666666")
 
 
 def _tokens(entry: Mapping[str, Any]) -> float:
