@@ -54,7 +54,7 @@ def drafter_study(name: str, pool: Pool, seed: int = 0) -> Study:
     tallies = {subject.name: pool.tallies[subject.name] for subject in found.values()}
     common = shared_prompts(tallies) if tallies else {}
     known = figures(common, seed=seed) if common else {}
-    notes = [pool.basis, _prompts(common), training_note(found)]
+    notes = [pool.basis if common else "", _prompts(common), training_note(found)]
     builder = {"acceptance": _acceptance, "gains": _gains, "length": _length, "depth": _depth}[name]
     rows, panels = builder(found, known, pool)
     if name == "acceptance":
