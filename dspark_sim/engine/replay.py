@@ -23,6 +23,8 @@ from dspark_sim.workload.traces import DrafterTrace, Trace, quantise
 _LAGGED: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
 _SURVIVAL: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
 _WORD = 8
+#: Anchors that a table is made of at once: what is on the way to it stays small.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,13 @@ def _make_lagged(drafter: DrafterTrace) -> NDArray[np.float32]:
     coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
     rows, gamma = coupled.shape
     table = _padded(rows * gamma + 1, gamma)
-    for verified in range(gamma):
-        known = np.arange(gamma) <= verified
-        mixed: FloatArray = np.where(known, coupled, free)
-        table[verified:-1:gamma, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+    by_anchor = table[:-1].reshape(rows, gamma, -1)
+    for first in range(0, rows, _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        for verified in range(gamma):
+            known = np.arange(gamma) <= verified
+            mixed: FloatArray = np.where(known, coupled[some], free[some])
+            by_anchor[some, verified, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
     return table
 
 

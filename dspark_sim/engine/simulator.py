@@ -284,7 +284,7 @@ def _recorder_of(compiled: bool) -> type[Recorder]:
     if not compiled:
         return Recorder
     require()
-    from dspark_sim.engine.compiled.machine import CompiledRecorder
+    from dspark_sim.engine.compiled.recording import CompiledRecorder
 
     return CompiledRecorder
 

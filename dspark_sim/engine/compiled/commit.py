@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dspark_sim.engine.compiled.admit import (
-    complete,
-    drop_resume,
-    free_slot,
-    join_started,
-    leave,
-    open_step,
-    start,
-)
+from dspark_sim.engine.compiled.admit import open_step
 from dspark_sim.engine.compiled.compiling import inner
 from dspark_sim.engine.compiled.layout import (
     BASE,
@@ -54,6 +46,7 @@ from dspark_sim.engine.compiled.layout import (
     State,
     World,
 )
+from dspark_sim.engine.compiled.slots import complete, drop_resume, free_slot, join_started, leave, start
 from dspark_sim.schema import IntArray
 
 

@@ -23,6 +23,9 @@ from dspark_sim.engine.compiled.layout import (
     World,
 )
 
+#: Modules here that hold no compiled function.
+_PYTHON = ("__init__", "building", "machine", "recording")
+
 #: Decorator of functions that compiled functions call. Division by zero is what it is in numpy.
 inner = njit(error_model="numpy")
 
@@ -44,7 +47,7 @@ def entry(function: Callable[..., Any]) -> Any:
 
 @cache
 def _folder() -> Path | None:
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = sorted(path for path in Path(__file__).parent.glob("*.py") if path.stem not in _PYTHON)
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     digest.update(f"{numba.__version__}".encode())
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"

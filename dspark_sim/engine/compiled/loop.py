@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dspark_sim.engine.compiled.admit import begin, push
+from dspark_sim.engine.compiled.admit import begin
 from dspark_sim.engine.compiled.commit import commit
 from dspark_sim.engine.compiled.compiling import entry, inner, pointed
 from dspark_sim.engine.compiled.decide import decide, prefill_s
@@ -38,6 +38,7 @@ from dspark_sim.engine.compiled.layout import (
     Run,
     World,
 )
+from dspark_sim.engine.compiled.slots import push
 
 
 @entry

@@ -1,81 +1,26 @@
-"""The compiled step as the rest of the engine sees it: a replica, and a recorder in blocks."""
+"""The compiled step as the rest of the engine sees it: a replica."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from dspark_sim.engine.compiled import layout as at
-from dspark_sim.engine.compiled.loop import advance, finish, is_done, turn
-from dspark_sim.engine.compiled.selection import SCRATCH_BINS
+from dspark_sim.engine.compiled.building import asked_of, costs_of, state_of, tables_of, terms_of
+from dspark_sim.engine.compiled.loop import advance, finish, turn
+from dspark_sim.engine.compiled.recording import ENDS, STEPS, CompiledRecorder
 from dspark_sim.engine.kv_blocks import KvBlocks
 from dspark_sim.engine.prefill import Prefill
-from dspark_sim.engine.recorder import Recorder, StepSink
 from dspark_sim.engine.replay import Replay
 from dspark_sim.engine.requests import Requests, Tickets
 from dspark_sim.engine.service import Service
-from dspark_sim.engine.shortcuts import Admission, FixedLength, PrefixLength, Shortcut, shortcut
+from dspark_sim.engine.shortcuts import shortcut
 from dspark_sim.engine.sources import ClosedLoop, Source
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.policies.base import Policy
-from dspark_sim.schema import FloatArray, IntArray
-
-_STEPS = 1 << 14
-_ENDS = 1 << 16
-
-
-class CompiledRecorder(Recorder):
-    """A recorder whose counters and blocks the compiled step writes; made as :class:`Recorder` is."""
-
-    def __init__(
-        self,
-        gamma: int,
-        slots: int,
-        warmup_tokens: float,
-        output_tokens: int | None,
-        requests: int | None = None,
-        *,
-        sink: StepSink | None = None,
-    ) -> None:
-        super().__init__(gamma, slots, warmup_tokens, output_tokens, requests, sink=sink)
-        ints = np.zeros(at.AHEAD + 1, dtype=np.int64)
-        ints[at.MEASURING] = self.measuring
-        ints[at.LEFT] = at.ENDLESS if requests is None else requests
-        ints[at.WANTED] = at.ENDLESS if output_tokens is None else output_tokens
-        self.run = at.Run(
-            ints=ints,
-            floats=np.array([0.0, warmup_tokens]),
-            ahead=np.empty(0, dtype=np.int64),
-            arrival_s_K=np.empty(0),
-            rows=np.empty((_STEPS, at.ROW_FIELDS)),
-            singles=np.empty(_ENDS + 2 * slots),
-            finished=np.empty(0, dtype=np.int64),
-            length_counts=self._verify_len_counts,
-            accepted_counts=self._accepted_counts,
-        )
-
-    @property
-    def done(self) -> bool:
-        """Whether all that was wanted is measured."""
-        return bool(is_done(self.run))
-
-    def refuse(self, count: int) -> None:
-        """Do not wait for ``count`` requests that were refused."""
-        if self.run.ints[at.LEFT] != at.ENDLESS:
-            self.run.ints[at.LEFT] -= count
-
-    def flush(self) -> None:
-        """Take over what stands in the blocks, and empty them."""
-        ints, run = self.run.ints, self.run
-        self._gaps.append(run.singles[: ints[at.SINGLES]].copy())
-        self._keep(run.rows[: ints[at.ROWS]].copy())
-        self._finished.append(run.finished[: ints[at.FINISHED]].copy())
-        ints[[at.ROWS, at.SINGLES, at.FINISHED]] = 0
-        self.completed, self.warmup_steps = int(ints[at.COMPLETED]), int(ints[at.WARMUP_STEPS])
-        self.measured_tokens = int(ints[at.MEASURED])
+from dspark_sim.schema import IntArray
 
 
 class CompiledReplica:
@@ -112,13 +57,13 @@ class CompiledReplica:
         kind, k = replay.draft_kind, replay.draft_tokens
         true = costs_of(cost, kind, k, prefill.budget)
         self._world = at.World(
-            terms=_terms(rule, replay, policy, prefill, slots, blocks, requests, believed is not cost),
-            tables=_tables(rule, replay),
+            terms=terms_of(rule, replay, policy, prefill, slots, blocks, requests, believed is not cost),
+            tables=tables_of(rule, replay),
             true=true,
             believed=true if believed is cost else costs_of(believed, kind, k, prefill.budget),
-            asked=_asked(requests),
+            asked=asked_of(requests),
             sent=at.Sent(tickets.ints_FK, tickets.floats_FK),
-            state=_state(slots, replay, policy.lag, index, blocks, len(tickets.ints_FK[0])),
+            state=state_of(slots, replay, policy.lag, index, blocks, len(tickets.ints_FK[0])),
             run=recorder.run,
             reserve=2 * (len(requests) + slots),
         )
@@ -215,7 +160,7 @@ class CompiledReplica:
         if done:
             assert self._source is not None
             self._source.completed(done, now_s)
-        if self._recorder.run.ints[at.ROWS] == _STEPS or self._short_of_room():
+        if self._recorder.run.ints[at.ROWS] == STEPS or self._short_of_room():
             self._make_room()
 
     def _short_of_room(self) -> bool:
@@ -236,17 +181,17 @@ class CompiledReplica:
         world, tickets = self._world, self._tickets
         self._recorder.flush()
         run = world.run
-        if run.finished.size < _ENDS + world.reserve:
-            run = run._replace(finished=np.empty(_ENDS + world.reserve, dtype=np.int64))
+        if run.finished.size < ENDS + world.reserve:
+            run = run._replace(finished=np.empty(ENDS + world.reserve, dtype=np.int64))
         if world.terms.closed:
             assert isinstance(self._source, ClosedLoop)
             left = run.ahead[run.ints[at.AHEAD] :]
             left_of_all = int(run.ints[at.LEFT])
             endless = left_of_all == at.ENDLESS
-            more = self._source.ahead(max(_ENDS, world.reserve) if endless else left_of_all)
+            more = self._source.ahead(max(ENDS, world.reserve) if endless else left_of_all)
             run = run._replace(ahead=np.concatenate([left, more]))
             run.ints[at.AHEAD] = 0
-            tickets.reserve(int(run.ints[at.SENT]) + _ENDS + world.reserve)
+            tickets.reserve(int(run.ints[at.SENT]) + ENDS + world.reserve)
         self._recorder.run = run
         self._world = world._replace(run=run)
         self._follow()
@@ -294,102 +239,3 @@ def compile_replicas(
         )
         for i, blocks in enumerate(ledgers)
     ]
-
-
-def costs_of(cost: StepCost, kind: Any, k: int, budget: int) -> at.Costs:
-    """Return ``cost`` as arrays; the table of prompt steps is filled in when it is needed."""
-    return at.Costs(prefill_s_T=np.full(budget + 1, np.nan), **cost.arrays(kind, k))  # type: ignore[arg-type]
-
-
-def _terms(
-    rule: Shortcut,
-    replay: Replay,
-    policy: Policy,
-    prefill: Prefill,
-    slots: int,
-    blocks: KvBlocks | None,
-    requests: Requests,
-    believes: bool,
-) -> at.Terms:
-    kind, length = at.SEARCH, 0
-    if isinstance(rule, FixedLength):
-        kind, length = at.FIXED, rule.length
-    elif isinstance(rule, PrefixLength):
-        kind = at.PREFIX
-    elif isinstance(rule, Admission) and rule.stops:
-        kind = at.STOP
-    return at.Terms(
-        rule=kind,
-        length=length,
-        gamma=replay.gamma,
-        width=replay.width,
-        lag=policy.lag if replay.lagged_LW is not None else 0,
-        synchronous=policy.synchronous,
-        mixes=prefill.kind == "mixed",
-        computes=prefill.kind in ("mixed", "separate"),
-        budget=prefill.budget,
-        lookahead=replay.lookahead,
-        slots=slots,
-        paged=blocks is not None,
-        block_tokens=blocks.block_tokens if blocks else 1,
-        blocks=blocks.total if blocks else 0,
-        kept_free=blocks.kept_free if blocks else 0,
-        closed=False,
-        seams=requests.has_seams,
-        believes=believes,
-    )
-
-
-def _tables(rule: Shortcut, replay: Replay) -> at.Tables:
-    none: Any = np.empty((0, 0), dtype=np.uint64)
-    lagged = none if replay.lagged_LW is None else replay.lagged_LW.view(np.uint64)
-    lengths = rule.length_N if isinstance(rule, PrefixLength) else np.empty(0, dtype=np.int64)
-    return at.Tables(
-        accepted_N=replay.accepted_N,
-        survival_NV=none if replay.survival_NW is None else replay.survival_NW.view(np.uint64),
-        lagged_LV=lagged,
-        length_N=lengths,
-        nothing=len(lagged) - 1,
-    )
-
-
-def _asked(requests: Requests) -> at.Asked:
-    arrays = (requests.prompt_tokens_Q, requests.cached_tokens_Q, requests.start_FQ, requests.stretch_Q1,
-              requests.first_S, requests.last_S)  # fmt: skip
-    return at.Asked(*(np.ascontiguousarray(array, dtype=np.int64) for array in arrays))
-
-
-def _state(slots: int, replay: Replay, lag: int, index: int, blocks: KvBlocks | None, queue: int) -> at.State:
-    ints = np.zeros(at.BEGUN + 1, dtype=np.int64)
-    ints[at.INDEX] = index
-    ints[at.FREE_BLOCKS] = blocks.total if blocks else 0
-    rows = 1 << max(0, slots - 1).bit_length()
-    stage = np.empty((rows, replay.width), dtype=np.float32)
-    nothing = 0 if replay.lagged_LW is None else len(replay.lagged_LW) - 1
-
-    def whole(*shape: int) -> IntArray:
-        return np.zeros(shape, dtype=np.int64)
-
-    def keys() -> Any:
-        return np.empty(rows * replay.width, dtype=np.int32)
-
-    floats: FloatArray = np.zeros(at.STEP_S + 1)
-    return at.State(
-        ints=ints,
-        floats=floats,
-        batch_FR=whole(at.START + 1, slots),
-        emit_s_R=np.zeros(slots),
-        free_R=whole(slots + 1),
-        ring_FR=np.full((max(1, lag), slots), nothing),
-        waiting_K=whole(queue),
-        prompts_FR=whole(at.P_CHUNK + 1, slots + 1),
-        resumes_FR=whole(at.R_KV + 1, 2 * slots + 2),
-        resume_s_R=np.zeros(2 * slots + 2),
-        length_R=whole(slots),
-        accepted_R=whole(slots),
-        stage_RV=stage.view(np.uint64),
-        stage_X=stage.reshape(-1),
-        keys_X=keys(),
-        other_X=keys(),
-        bins=whole(SCRATCH_BINS),
-    )
