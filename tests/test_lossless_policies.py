@@ -1,8 +1,8 @@
 """Every rule of the lab that claims to be lossless drives verification live, and the law stays the target's.
 
 2,000 texts of three tokens (216 cells, the rare ones merged). Power: a law that differs by w = .33 or more
-(a total variation of some .13) is refused with probability .99 at the level of chi_square.py; the mutant and
-the paper's rule without its break, driven in the same world, are refused.
+(a total variation of some .13) is refused with probability .99 at the level of chi_square.py; the mutant,
+driven in the same world, is refused.
 """
 
 from __future__ import annotations
