@@ -17,7 +17,8 @@ from dspark_sim.schema import POINT_COLUMNS
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("reference/a*.md"), ROOT / "README.md"])
 RUNNABLE = [page for page in PAGES if any(not block.illustrative for block in blocks(page))]
-#: Shipped files that pages name from the root of a checkout.
+QUICK = [page for page in PAGES if any(not block.illustrative and not block.slow for block in blocks(page))]
+
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|\{download\}`[^<]*<(?P<file>[^>]+)>`")
 
 
@@ -33,7 +34,7 @@ def checkout(command, tmp_path):
     return command
 
 
-@pytest.mark.parametrize("page", [p for p in RUNNABLE if any(not b.slow for b in blocks(p))], ids=name)
+@pytest.mark.parametrize("page", QUICK, ids=name)
 def test_every_block_of_a_page_runs(page, checkout, monkeypatch):
     # Pictures have tests of their own, and cost more than these short simulations.
     monkeypatch.setattr("dspark_sim.cli.answer.write_pictures", lambda *arguments: [])
