@@ -1,0 +1,105 @@
+"""The figures as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def tables(document: dict[str, Any]) -> str:
+    """Return a table of each part that has been measured."""
+    makers = {
+        "closed": _closed,
+        "open": _open,
+        "million": _open,
+        "start-up": _start_up,
+        "memory": _memory,
+        "sweep": _sweep,
+    }
+    texts = []
+    for part, make in makers.items():
+        if document.get(part, {}).get("figures"):
+            machine = document[part]["machine"]
+            load = ", ".join(machine["load"])
+            on = f"{machine['cpu']}, {machine['cores']} cores, load {load}, numpy {machine['numpy']}"
+            texts.append(f"### {part}\n\n{on}\n\n{make(document[part]['figures'])}")
+    return "\n\n".join(texts)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def _closed(figures: Sequence[dict[str, Any]]) -> str:
+    headers = (
+        "trace",
+        "rule",
+        "users",
+        "path",
+        "steps/s",
+        "of the raw loop",
+        "low-high",
+        "request-steps/s",
+        "tokens/s",
+    )
+    rows = [
+        (
+            f["trace"], f["rule"], f["users"], f["path"], f"{f['steps_per_s']:,.0f}", f"{f['ratio']:.2f}",
+            f"{f['ratio_low']:.2f}-{f['ratio_high']:.2f}", f"{f['request_steps_per_s'] / 1e6:.2f} M",
+            f"{f['tokens_per_s'] / 1e6:.2f} M",
+        )
+        for f in figures
+    ]  # fmt: skip
+    return _table(headers, rows)
+
+
+def _open(figures: Sequence[dict[str, Any]]) -> str:
+    headers = (
+        "hw",
+        "path",
+        "requests",
+        "output tokens",
+        "steps",
+        "users",
+        "simulate s",
+        "total s",
+        "µs a step",
+        "peak MiB",
+    )
+    rows = [
+        (
+            f["hw"], f["path"], f"{f['requests']:,}", f"{f['output_tokens'] / 1e6:.1f} M", f"{f['steps']:,}",
+            f"{f['mean_users']:.1f}", f"{f['simulate_s']:.2f}", f"{f['total_s']:.2f}",
+            f"{f['simulate_s'] / f['steps'] * 1e6:.1f}", f"{f['peak_mib']:.0f}",
+        )
+        for f in figures
+    ]  # fmt: skip
+    return _table(headers, rows)
+
+
+def _start_up(figures: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (f"`{f['command']}`", f"{f['cpu_s_median']:.2f}", f"{f['cpu_s_low']:.2f}-{f['cpu_s_high']:.2f}")
+        for f in figures
+    ]
+    return _table(("command", "CPU s", "low-high"), rows)
+
+
+def _memory(figures: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (
+            f["texts"],
+            f"{f['anchors']:,}",
+            f"{f['file_mib']:.1f}",
+            f"{f['read_mib']:.0f}",
+            f"{f['peak_mib']:.0f}",
+        )
+        for f in figures
+    ]
+    return _table(("texts", "anchors", "file MiB", "read, MiB", "peak of a run, MiB"), rows)
+
+
+def _sweep(f: dict[str, Any]) -> str:
+    row = (f["points"], f"{f['sweep']:.2f}", f"{f['spinning']:.2f}", f"{f['share']:.2f}")
+    return _table(("points", "gain of two processes", "gain of spinning", "share"), [row])
