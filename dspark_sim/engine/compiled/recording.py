@@ -10,7 +10,7 @@ from dspark_sim.engine.recorder import Recorder, StepSink
 
 #: Steps, and requests that end, between two emptyings.
 STEPS = 1 << 14
-ENDS = 1 << 16
+ENDS = 1 << 13
 
 
 class CompiledRecorder(Recorder):
