@@ -72,7 +72,9 @@ def _print(document: dict[str, object]) -> None:
 
     print(footnotes([compare_question(document), *_asked(document)]) + "\n")
     print(compare_table(document) + "\n")
-    print(footnotes(compare_sentences(document)[:_MOST]))
+    told = document["notes"]
+    assert isinstance(told, list), "compare_document lists them"
+    print(footnotes([*compare_sentences(document)[:_MOST], *told]))
 
 
 def _asked(document: dict[str, object]) -> list[str]:

@@ -39,6 +39,7 @@ def sensitivity(
     from dspark_sim.cli.common import parse_set, print_json, progress
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.policies.registry import parse_policy
+    from dspark_sim.results.notes import pair_note, scene
     from dspark_sim.workload.trace_io import read_trace
 
     chosen, read = lab.axis(axis), read_trace(trace)
@@ -52,13 +53,13 @@ def sensitivity(
         for row in lab.explore(axis, world, tried, specs, **settings):
             rows.append(row)
             advance(1)
-    footer = f"{read.pair_label} on {world.profile.name}, {concurrency} users"
+    footer = scene(read, world.profile, concurrency)
     if out is not None:
         _draw(rows, (chosen.words, f"Sensitivity to {axis}", footer), read.synthetic, out)
     if json_out:
         print_json({"schema": "dspark-sim/sensitivity/1", "axis": axis, **settings, "rows": rows})
     else:
-        _print(rows, chosen.words, footer)
+        _print(rows, chosen.words, footer, pair_note(read.meta["target"], world.profile.model))
 
 
 def _draw(rows: list[dict[str, Any]], texts: tuple[str, str, str], synthetic: bool, out: Path) -> None:
@@ -73,8 +74,9 @@ def _draw(rows: list[dict[str, Any]], texts: tuple[str, str, str], synthetic: bo
         warn(f"wrote {path}")
 
 
-def _print(rows: list[dict[str, Any]], words: str, footer: str) -> None:
-    from dspark_sim.results.tables import text_table
+def _print(rows: list[dict[str, Any]], words: str, footer: str, differ: list[str]) -> None:
+    from dspark_sim.cli.answer import wrapped
+    from dspark_sim.results.tables import COUNTED, footnotes, text_table
 
     cells = [
         {
@@ -82,10 +84,11 @@ def _print(rows: list[dict[str, Any]], words: str, footer: str) -> None:
             "policy": row["policy"],
             "tok/s": f"{row['point']['tok_per_s']:,.0f}",
             "change": f"{row['change']:+.1%}",
-            "verify_len": f"{row['point']['verify_len']:.2f}",
-            "accepted_len": f"{row['point']['accepted_len']:.2f}",
+            "verify\nbudget": f"{row['point']['verification_budget']:.2f}",
+            "accepted\nlength": f"{row['point']['accepted_len']:.2f}",
         }
         for row in rows
     ]
     print(text_table({key: "<" if key in (words, "policy") else ">" for key in cells[0]}, cells))
-    print(footer)
+    print(wrapped(footer))
+    print(footnotes([COUNTED, *differ]))

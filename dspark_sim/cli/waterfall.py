@@ -29,13 +29,15 @@ def waterfall(
 
     Example: dspark-sim waterfall dspark-async --trace chat.parquet --hw h800.yaml --concurrency 64
     """
+    from dspark_sim.cli.answer import wrapped
     from dspark_sim.cli.common import output_folder, parse_set, print_json, progress, warn
     from dspark_sim.hardware.believed import Block, believe
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.results.canvas import save
+    from dspark_sim.results.notes import pair_note, scene
     from dspark_sim.results.plots_sensitivity import waterfall_figure
-    from dspark_sim.results.tables import text_table
+    from dspark_sim.results.tables import footnotes, text_table
     from dspark_sim.waterfall import Case, count
     from dspark_sim.waterfall import waterfall as climb
     from dspark_sim.workload.trace_io import read_trace
@@ -48,7 +50,7 @@ def waterfall(
     with progress(count(case, rule), "mending") as advance:
         rungs = climb(case, rule, lambda: advance(1))
     steps = [(rung.name, rung.tok_per_s) for rung in rungs]
-    footer = f"{read.pair_label} on {profile.name}, {concurrency} users"
+    footer = scene(read, profile, concurrency)
     if out is not None:
         for path in save(waterfall_figure(steps, footer, read.synthetic), output_folder(out), "waterfall"):
             warn(f"wrote {path}")
@@ -70,7 +72,9 @@ def waterfall(
         for (name, speed), gain in zip(steps, gains, strict=True)
     ]
     print(text_table({"mended": "<", "tok/s": ">", "gain": ">", "of the gap": ">"}, cells))
-    print(footer)
+    print(wrapped(footer))
+    if differ := pair_note(read.meta["target"], profile.model):
+        print(footnotes(differ))
 
 
 def _share(gain: float, steps: list[tuple[str, float]]) -> float:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dspark_sim.results.metrics import Point
+
+if TYPE_CHECKING:
+    from dspark_sim.hardware.profile import HardwareProfile
+    from dspark_sim.workload.traces import Trace
 
 AUTOREGRESSIVE = ("mtp", "eagle")
 
@@ -47,11 +51,7 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
         found.append(
             "SYNTHETIC trace: acceptance was drawn from a model of acceptance, not recorded from a pair."
         )
-    if not same_model(trace["target"], profile["model"]):
-        found.append(
-            f"The pair and the hardware differ: acceptance comes from {trace['target']}, "
-            f"step cost from {profile['model']}."
-        )
+    found += pair_note(trace["target"], profile["model"])
     if believed := about.get("believed"):
         found.append(f"Planners believe the cost of '{believed['spec']}'; the engine charges the true one.")
         found += [f"Believed cost {doubt}." for doubt in believed["doubts"]]
@@ -75,6 +75,20 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
 
 def _autoregressive(trace: dict[str, Any]) -> set[str]:
     return {name for name, kind in trace["drafters"].items() if kind in AUTOREGRESSIVE}
+
+
+def scene(trace: Trace, profile: HardwareProfile, concurrency: int) -> str:
+    """Return what was simulated in a line that fits under a table: trace, profile, load."""
+    mark = "SYNTHETIC " if trace.synthetic else ""
+    users = f"{concurrency:,} user{'s' if concurrency > 1 else ''}"
+    return f"{mark}trace {trace.name} ({trace.meta['target']}) · {profile.name} ({profile.model}) · {users}"
+
+
+def pair_note(target: str, model: str) -> list[str]:
+    """Return the footnote that acceptance and step cost are of two models; none where they are of one."""
+    if same_model(target, model):
+        return []
+    return [f"The pair and the hardware differ: acceptance comes from {target}, step cost from {model}."]
 
 
 def same_model(target: str, model: str) -> bool:

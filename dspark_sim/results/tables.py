@@ -14,9 +14,12 @@ from dspark_sim.results.stats import Interval, paired_change_pct, t_interval
 WIDTH = 100  # columns of text; what a terminal and a mail still show unbroken
 NONE = "-"
 _GAP = 2  # columns between two cells
-_LEAST_LAST = 24  # columns that the last cell of a row keeps
+LEAST_LAST = 24  # columns that the last cell of a row keeps
 NAMES = ("file", "options", "policy", "drafter")  # columns that may be long, those to fold first first
 _LEAST_NAME = 12  # columns that a name keeps
+
+#: What the two lengths of a round count.
+COUNTED = "Accepted length and verify budget: tokens per round, with bonus and anchor."
 
 
 def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int = WIDTH) -> str:
@@ -43,7 +46,7 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
             justify="right" if align == ">" else "left",
             overflow="fold",
             no_wrap=header != last,
-            min_width=min(_LEAST_LAST, _widest(last, rows)) if header == last else _widest(header, rows),
+            min_width=min(LEAST_LAST, _widest(last, rows)) if header == last else _widest(header, rows),
         )
     for row in rows:
         table.add_row(*(Text(row[header]) for header in columns))
@@ -57,7 +60,7 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
 def _needed(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> int:
     """Return the fewest columns of text that the table takes."""
     *firm, last = columns
-    return sum(_widest(header, rows) + _GAP for header in firm) + min(_LEAST_LAST, _widest(last, rows))
+    return sum(_widest(header, rows) + _GAP for header in firm) + min(LEAST_LAST, _widest(last, rows))
 
 
 def _fold_names(
@@ -73,10 +76,10 @@ def _fold_names(
     return folded
 
 
-def fold_name(name: str, width: int) -> str:
-    """Return a name broken after its punctuation into lines of at most ``width``, longer words whole."""
+def fold_name(name: str, width: int, after: str = ",:/= ") -> str:
+    """Return a name in lines of at most ``width``, broken after characters of ``after``; longer words whole."""
     lines = [""]
-    for part in re.findall(r"[^,:/= ]*[,:/= ]+|[^,:/= ]+", name):
+    for part in re.findall(f"[^{after}]*[{after}]+|[^{after}]+", name):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
@@ -151,7 +154,7 @@ def legend(points: Sequence[Point]) -> list[str]:
     """Return the footnotes that explain the columns of the run table."""
     seeds = len({p["seed"] for p in points})
     intervals = f"; ± is the 95% interval over {seeds} replays of the same texts" if seeds > 1 else ""
-    lines = [f"Accepted length and verify budget: tokens per round, with bonus and anchor{intervals}."]
+    lines = [f"{COUNTED.removesuffix('.')}{intervals}."]
     if any(p["lossless"] == "lossless-under-lag" for p in points):
         lines.append(
             "Lossless 'lagged': the output stays the target's because the budget is older than the block."
