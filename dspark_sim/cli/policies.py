@@ -20,7 +20,7 @@ def policies(
     """
     from dspark_sim.cli.common import print_json
     from dspark_sim.policies.registry import policies as registered
-    from dspark_sim.results.tables import text_table
+    from dspark_sim.results.tables import LEAST_LAST, fold_name, text_table
 
     rows = [_row(info) for info in registered()]
     if json_out:
@@ -30,6 +30,8 @@ def policies(
         print(markdown_table(registered()))
         return
     cells = [_cells(row) for row in rows]
+    # Sources hold identifiers longer than the column: they break at their own joints.
+    cells = [cell | {"source": fold_name(cell["source"], LEAST_LAST, ",:/=_ ")} for cell in cells]
     print(text_table(dict.fromkeys(cells[0], "<"), cells))
     print("Verdicts hold at the default lag; at temperature 0 every rule is lossless.")
 
