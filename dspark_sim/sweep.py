@@ -177,5 +177,5 @@ def evidence(tasks: Sequence[Task]) -> dict[str, Any]:
     """Return what trace and profile of a run say by themselves (:mod:`dspark_sim.results.evidence`)."""
     setup = tasks[0].setup
     drafters = dict.fromkeys(task.drafter for task in tasks)
-    most = max(task.concurrency for task in tasks)
-    return gather(setup.load_trace(), setup.load_profile(), drafters, most)
+    profile, most = setup.load_profile(), max(task.concurrency for task in tasks)
+    return gather(setup.load_trace(), profile, drafters, min(most, profile.max_num_seqs or most))

@@ -115,6 +115,23 @@ def test_evidence_agrees_with_the_trace_and_rebuilds_the_cost():
         assert bin_["low"] <= bin_["observed"] <= bin_["high"]
 
 
+def test_the_cost_goes_no_further_than_the_requests_that_run_at_once(toy_trace):
+    from dspark_sim.cli.plan import make_plan
+    from dspark_sim.sweep import evidence
+
+    found = [
+        evidence(
+            make_plan(
+                str(toy_trace), "h800", policies=["off"], loads=[load], seeds=[0], output_tokens=10,
+                drafters=None, lag=None,
+                assignments=["max_num_seqs=4"], baseline=None,
+            ).tasks
+        )
+        for load in (4, 1_000_000_000)
+    ]  # fmt: skip
+    assert found[0]["cost"] == found[1]["cost"]
+
+
 def test_details_and_evidence_survive_the_folder_and_same_results_are_same_bytes(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

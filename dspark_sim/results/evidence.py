@@ -34,7 +34,7 @@ def gather(
         trace: its acceptance and confidences.
         profile: its step cost.
         drafters: names of drafters of the trace.
-        most_requests: largest load; the cost is given up to that many whole blocks.
+        most_requests: most requests that run at once; the cost is given up to that many whole blocks.
     """
     chosen = [trace.drafter(name) for name in drafters]
     most_tokens = most_requests * (1 + max(drafter.gamma for drafter in chosen))
