@@ -86,6 +86,13 @@ def test_missing_and_misshapen_expected_tensors_are_one_line(command, tmp_path: 
     assert "no such file" in command("parity", tmp_path / "nowhere").error
 
 
+@pytest.mark.parametrize("file", ["expected.safetensors", "drafter/model.safetensors"])
+def test_a_truncated_file_is_one_line(command, tmp_path: Path, file: str) -> None:
+    path = parity_folder(tmp_path, lambda expected: None) / file
+    path.write_bytes(path.read_bytes()[:-100])
+    assert f"{file}: not a safetensors file" in command("parity", tmp_path / "parity").error
+
+
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_saved_checkpoint_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
     shutil.copytree(PARITY / name, tmp_path / name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -59,7 +60,7 @@ def parity_report(
     dtype = torch.float64 if double else torch.float32
     target = load_target(folder / "target", dtype=dtype)
     drafter = load_drafter(folder / "drafter", dtype=dtype)
-    check = _Check(load_file(path), path, tolerance)
+    check = _Check(_expected(path), path, tolerance)
     with torch.no_grad():
         _rounds(target, drafter, check)
         _teacher_forced(target, drafter, check)
@@ -75,6 +76,13 @@ def parity_report(
         "unread": sorted(set(check.expected) - set(check.tensors) - check.inputs),
         "ok": not missed,
     }
+
+
+def _expected(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise DataError(path, "", f"not a safetensors file ({error})") from None
 
 
 class _Check:
