@@ -9,12 +9,24 @@ import typer
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency
 
+#: What the lines of the table are.
+MEANING = (
+    "Best static: the best of off and static:k (every k of the block) in hindsight; mtp is not among them.",
+    "Clairvoyant: knows what would be accepted, but pays for whole block drafts every step, so off or mtp "
+    "may stand above it. Bound: above every rule, with the cheapest drafts.",
+)
+
 
 def bound(
     *,
     trace: o.TraceOption,
     hw: o.HwOption,
-    policy: o.PolicyOption = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Policy spec, repeats; see `dspark-sim policies`. Default: dspark, dspark-async."
+        ),
+    ] = None,
     concurrency: Annotated[
         str, typer.Option("--concurrency", help="Users of the closed loop: a comma list.")
     ] = ("1,16,64,256"),
@@ -68,7 +80,7 @@ def bound(
         answer.print_caption(results)
         _print(rows, asked)
         print()
-        answer.print_notes(results)
+        answer.print_notes(results, *MEANING)
 
 
 def _print(rows: list[dict[str, Any]], asked: list[str]) -> None:
