@@ -80,6 +80,17 @@ def test_what_was_asked_differently_is_named_without_hashes():
     assert "DIFFERENT traces" in compare_page(document)
 
 
+def test_policies_that_differ_are_named():
+    document = compare_document(run(), run("dspark"), NAMES)
+    assert document["differs"] == ["policy: static:k=3 → dspark"]
+    assert "nothing that was asked" not in compare_page(document)
+    more = Results([*run("dspark").points, *run("off").points], ABOUT)
+    assert compare_document(run("off"), more, NAMES)["differs"] == ["policy: none → dspark"]
+    paired = compare_document(more, more, NAMES, [("off", "dspark")])
+    assert paired["differs"] == ["policy: off → dspark"]
+    assert compare_document(more, more, NAMES)["differs"] == []
+
+
 def test_only_shared_loads_and_seeds_are_compared():
     document = compare_document(run(loads=(1, 8)), run(loads=(8, 64), seeds=(1, 2, 3)), NAMES)
     assert [(row["load"], row["seeds"]) for row in document["rows"]] == [(8, 2)]

@@ -73,7 +73,7 @@ def compare_document(
         "names": list(names),
         "synthetic": a.about["trace"]["synthetic"] or b.about["trace"]["synthetic"],
         "same_texts": a.about["trace"]["sha256"] == b.about["trace"]["sha256"],
-        "differs": differences(a.about, b.about),
+        "differs": [*differences(a.about, b.about), *_policies(a.points, b.points, chosen)],
         "arms": [_arm(pair, chosen) for pair in chosen],
         "changes": {name: words for name, (words, _) in CHANGES.items()},
         "sides": [{"id": s, "name": SIDES[s][0], "unit": SIDES[s][1], "digits": SIDES[s][2]} for s in sides],
@@ -175,6 +175,19 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
             shown = " → ".join(word or "none" for word in words)
             found.append(f"{name}: {shown if any(words) else 'other content'}")
     return found
+
+
+def _policies(a: Sequence[Point], b: Sequence[Point], chosen: Sequence[Pair]) -> list[str]:
+    """Return in words which policies one side alone has, or is compared by."""
+    mine, theirs = ({policy: None for _, policy in arms(points)} for points in (a, b))
+    alone = (
+        [policy for policy in own if policy not in other] for own, other in ((mine, theirs), (theirs, mine))
+    )
+    first, second = alone
+    compared = [f"{x} → {y}" for (_, x), (_, y) in chosen if x != y and not (x in first and y in second)]
+    if first or second:
+        compared.insert(0, " → ".join(", ".join(side) or "none" for side in (first, second)))
+    return [f"policy: {'; '.join(compared)}"] if compared else []
 
 
 def _words(value: Any, other: Any) -> str:

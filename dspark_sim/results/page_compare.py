@@ -19,7 +19,9 @@ def compare_page(document: Mapping[str, Any]) -> str:
 
 def _body(document: Mapping[str, Any]) -> str:
     a, b = document["names"]
-    differs = document["differs"] or ["nothing that was asked: same trace, profile, settings and code"]
+    differs = document["differs"] or [
+        "nothing that was asked: same trace, profile, settings, policies and code"
+    ]
     return "\n".join(
         (
             header(document, "dspark-sim compare"),
