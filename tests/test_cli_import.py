@@ -55,6 +55,7 @@ def test_acceptance_is_written_and_described(tmp_path, capsys):
         ([], "import needs FORMAT, FILE and -o OUT.parquet"),
         (["azure2023", "x.csv"], "import needs FORMAT, FILE and -o OUT.parquet"),
         (["azure", "x.csv", "-o", "x.parquet"], "did you mean 'azure2023'?"),
+        (["azure2023", str(SAMPLES), "-o", "x.parquet"], "is a folder; name a file"),
         (["azure2023", "nowhere.csv", "-o", "x.parquet"], "nowhere.csv: no such file"),
         (["azure2023:x=1", "x.csv", "-o", "x.parquet"], "no option 'x'; azure2023 takes: no option"),
         (["azure2023", str(SAMPLES / "azure2023.csv"), "-o", "x.csv"], "written as .parquet"),

@@ -74,12 +74,14 @@ def import_file(spec: str, path: Path) -> Imported:
     """Read ``path`` in the format that ``spec`` names.
 
     Raises:
-        InputError: an unknown format or option, a value out of range, no such file.
+        InputError: an unknown format or option, a value out of range, no such file or a folder.
         DataError: the file breaks a rule of its format.
     """
     known = {name: info.function for name, info in _formats().items()}
     function = choose("format", spec.partition(":")[0], known)
     bound = bind("format", spec, function)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file")
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     imported: Imported = function(path, **bound.values)
