@@ -73,6 +73,15 @@ def test_one_thing_changed_is_another_system(fitted, sweep, capsys):
     assert k7["predicted_tok_per_s"] < 0.6 * k7["measured_tok_per_s"]  # 32 tokens a step are eager now
 
 
+def test_an_unknown_of_another_name_is_refused(fitted, sweep, tmp_path, capsys):
+    changed = tmp_path / "fitted.yaml"
+    changed.write_text(fitted.read_text().replace("host_constant_ms", "host_constnt_ms"))
+    assert dispatch(["predict", "--hw", str(changed), "--sweep", str(sweep)]) == 2
+    error = capsys.readouterr().err
+    assert "fit.unknowns: no unknown 'host_constnt_ms' (did you mean 'host_constant_ms'?)" in error
+    assert error.count("\n") == 1
+
+
 def test_the_table_gives_both_sides(fitted, sweep, capsys):
     assert dispatch(["predict", "--hw", str(fitted), "--sweep", str(sweep)]) == 0
     out = capsys.readouterr().out
@@ -89,6 +98,8 @@ def test_the_table_gives_both_sides(fitted, sweep, capsys):
         (["fit", "--sweep", "SWEEP", "--arms", "k7", "--arm", "k7", "--out", "x.yaml"], "NAME=POLICY"),
         (["predict", "--hw", "SWEEP", "--sweep", "SWEEP"], "format"),
         (["predict", "--hw", "nowhere.yaml", "--sweep", "SWEEP"], "dspark-sim fit writes one"),
+        (["predict", "--hw", "h800", "--sweep", "SWEEP"], "h800: is a hardware profile, not a fitted system"),
+        (["predict", "--hw", ".", "--sweep", "SWEEP"], ".: is a folder; name a file"),
     ],
 )
 def test_bad_input_is_one_line(words, message, sweep, capsys):

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dspark_sim.errors import DataError, InputError
-from dspark_sim.files import write_text
-from dspark_sim.fitting.system import Acceptance, System, Workload, checked, workload_with
+from dspark_sim.errors import DataError, InputError, did_you_mean
+from dspark_sim.files import find, write_text
+from dspark_sim.fitting.system import KNOWN, Acceptance, System, Workload, checked, workload_with
 from dspark_sim.hardware.fields import Section
 from dspark_sim.hardware.profile import FITTED_FORMAT, HardwareProfile
 from dspark_sim.hardware.reading import parse_profile, read_yaml
@@ -123,7 +123,7 @@ def read_fitted(path: str | os.PathLike[str], overrides: Mapping[str, str] | Non
     """
     source = Path(path)
     if not source.is_file():
-        raise InputError(f"{path}: no such file; dspark-sim fit writes one")
+        raise InputError(_no_such(path))
     content = read_yaml(source)
     if not isinstance(content, dict) or content.get("format") != FITTED_FORMAT:
         raise DataError(path, "format", f"must be {FITTED_FORMAT}: what dspark-sim fit wrote")
@@ -135,6 +135,17 @@ def read_fitted(path: str | os.PathLike[str], overrides: Mapping[str, str] | Non
     system = System(profile, workload, document.acceptance)
     seen = document.workload.max_output_tokens
     return Fitted(system, document.arms, document.fit, source.name, seen)
+
+
+def _no_such(path: str | os.PathLike[str]) -> str:
+    """Return why ``path`` is not a file of a fitted system."""
+    if Path(path).is_dir():
+        return f"{path}: is a folder; name a file"
+    try:
+        find(os.fspath(path), "hw_profiles", ".yaml")
+    except InputError:
+        return f"{path}: no such file; dspark-sim fit writes one"
+    return f"{path}: is a hardware profile, not a fitted system; dspark-sim fit writes one"
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
@@ -178,6 +189,10 @@ def _validated(content: dict[str, Any], path: str | os.PathLike[str]) -> Documen
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise DataError(path, where, f"{first['msg'].lower()}; let dspark-sim fit write the file") from None
+    for name in (unknown.name for unknown in document.fit.unknowns):
+        if name not in KNOWN:
+            rule = f"no unknown '{name}'{did_you_mean(name, KNOWN)}; known: {', '.join(KNOWN)}"
+            raise DataError(path, "fit.unknowns", rule)
     sizes = {len(document.fit.unknowns), len(document.fit.covariance), *map(len, document.fit.covariance)}
     if len(sizes) != 1:
         raise DataError(path, "fit.covariance", "must have one row and one column for each unknown")
