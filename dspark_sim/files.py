@@ -54,13 +54,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     The temporary keeps the suffix, because writers choose their format by it.
 
     Raises:
-        InputError: ``path`` is a folder.
+        InputError: ``path`` is a folder, or no file can be made there.
     """
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{path}: is a folder; give the name of a file in it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     os.close(handle)
     temporary = Path(name)
     try:

@@ -34,6 +34,12 @@ def test_a_path_with_folders_is_never_looked_up_by_its_last_part():
         files.find("elsewhere/h800.yaml", "hw_profiles", ".yaml")
 
 
+def test_where_no_file_can_be_made_the_message_names_the_one_asked_for(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"/file/x\.html: cannot be written: "):
+        files.write_text(tmp_path / "file" / "x.html", "page")
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path: Path):
     target = tmp_path / "a.txt"
     files.write_text(target, "old")
