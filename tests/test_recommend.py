@@ -242,6 +242,13 @@ def test_the_command_answers_every_sla_in_words_and_as_json(command, toy_trace):
     assert {row["max_users"] for row in found["answers"][0]["ranking"]} <= set(range(1, 7))
 
 
+def test_no_setting_for_any_sla_is_a_failed_check(command, toy_trace):
+    base = ("recommend", "--trace", toy_trace, "--hw", "h800.yaml", "--policy", "off", "--max-users", 2)
+    done = command(*base, "--sla", "1e6", "--output-tokens", 60, "--seeds", 1, "--jobs", 1)
+    assert done.code == 1
+    assert "No setting serves each user at 1e+06 tok/s" in done.out
+
+
 def test_bad_input_is_one_line(command, toy_trace):
     base = ("recommend", "--trace", toy_trace, "--hw", "h800.yaml")
     assert "--sla 'fast': not a number" in command(*base, "--sla", "fast").error

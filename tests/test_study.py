@@ -174,6 +174,7 @@ def recorded(trace: Trace, tmp_path: Path) -> str:
 def test_the_command_writes_tables_pictures_and_one_document(command, recorded: str, tmp_path: Path):
     done = command("study", "--trace", recorded, "--out", "out")
     assert done.code == 0
+    assert "in out: acceptance.csv, acceptance.md, acceptance.png, " in done.out
     assert "missing: mtp gamma 7" in done.out
     assert "missing: dspark gamma 3, 2 layers" in done.out
     out = tmp_path / "out"
@@ -205,5 +206,6 @@ def test_a_trace_without_confidences_is_said(command, trace: Trace, tmp_path: Pa
         replace(trace, meta=trace.meta | {"drafters": bare}, drafters={"dflash": trace.drafter("dflash")}),
     )
     done = command("study", "threshold", "confidence", "--trace", path, "--out", "out")
-    assert done.code == 0
+    assert done.code == 1
     assert done.out.count("missing: a trace of a DSpark drafter with confidences") == 2
+    assert done.out.endswith("in out: study.json\n")

@@ -42,6 +42,7 @@ def recommend(
 
     The answer is the highest tok/s/GPU that was simulated at which each user still gets the SLA, with its
     evidence, its margin over the next best, and the accepted length at which speculating starts to pay.
+    Exit 1 if no SLA can be met.
 
     Example: dspark-sim recommend --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --sla 80
     """
@@ -83,6 +84,8 @@ def recommend(
         for found in answers:
             print(answer.wrapped(words.paragraph(found)) + "\n")
         answer.print_notes(results)
+    if not any(found.ranking for found in answers):
+        raise typer.Exit(1)
 
 
 def _limit(word: str) -> int:

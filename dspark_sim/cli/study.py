@@ -74,7 +74,7 @@ def study(
 
     Drafters are compared on traces that hold several, or, with --drafter and --texts, by the exact
     expectation of full-block replays. What a study lacks is said, and with --train trained, each drafter
-    for itself.
+    for itself. Exit 1 if all lack something and no study gives a table.
 
     Example: dspark-sim study threshold reliability confidence --out studies
     """
@@ -112,7 +112,10 @@ def study(
     if json_out:
         print_json(document | {"files": [str(path) for path in paths]})
     else:
-        _print(done, folder)
+        _print(done)
+        print(f"\nin {folder}: {', '.join([*(path.name for path in paths), 'study.json'])}")
+    if not any(one.rows for one in done):
+        raise typer.Exit(1)
 
 
 def _chosen(names: Sequence[str] | None) -> list[str]:
@@ -184,7 +187,7 @@ def _write_json(path: Path, document: object) -> None:
     write_text(path, json.dumps(clean(document), indent=1, ensure_ascii=False) + "\n")
 
 
-def _print(done: Sequence[Study], folder: Path) -> None:
+def _print(done: Sequence[Study]) -> None:
     from dspark_sim.results.tables import footnotes, text_table
     from dspark_sim.study.result import cell
 
@@ -195,4 +198,3 @@ def _print(done: Sequence[Study], folder: Path) -> None:
             print(text_table(columns, [{key: cell(value) for key, value in row.items()} for row in one.rows]))
         lacks = [f"missing: {'; '.join(one.missing)}"] if one.missing else []
         print(footnotes([*one.notes, *lacks]))
-    print(f"\ntables, pictures and study.json are in {folder}")
