@@ -58,6 +58,23 @@ def test_a_sweep_goes_on_in_its_folder_with_another_grid_but_not_another_set_up(
     assert "differs in profile: overrides and sha256" in other.error
 
 
+def test_files_that_are_no_run_are_not_mixed_with_one(run, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / ".keep").touch()
+    assert run("run", "off", more=("--out", "docs", "--json")).code == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "page.md").touch()
+    error = run("run", "off", more=("--out", "mine")).error
+    assert error == "--out mine: holds files that are no run: name another folder, or --force"
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["page.md"]
+    assert run("run", "off", more=("--out", "mine", "--force")).code == 0
+
+
+def test_an_interrupted_sweep_is_a_run(run, tmp_path):
+    (tmp_path / "s" / "points").mkdir(parents=True)
+    assert run("sweep", "off", more=("--out", "s")).code == 0
+
+
 def test_a_folder_that_cannot_be_read_is_not_overwritten(run, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "run.json").write_text("{")

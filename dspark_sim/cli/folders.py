@@ -1,6 +1,7 @@
 """Where results go, so that no former run is lost unasked.
 
-The rule: a folder that holds another run is never overwritten unless ``--force`` says so. With
+The rule: a folder that holds another run, or files and no run, is never written to unless ``--force`` says
+so. With
 ``--out`` that is an error; without, the next free name of ``runs/TRACE-HW``, ``-2``, ``-3``, ... is taken.
 The same question again gives the same bytes, and goes where it went. A sweep also goes on in a folder
 of the same set-up with another grid: its finished points stay in ``points/``.
@@ -17,6 +18,9 @@ from typing import Any
 from dspark_sim.cli.common import output_folder
 from dspark_sim.errors import InputError
 
+#: Folder of finished points inside the result folder of a sweep; an interrupted one holds nothing else.
+KEPT = "points"
+
 
 def results_folder(
     out: Path | None, default: Path, about: Mapping[str, Any], *, resume: bool = False, force: bool = False
@@ -31,9 +35,11 @@ def results_folder(
         force: whether a former run may be replaced.
 
     Raises:
-        InputError: ``out`` holds another run, or cannot be written to.
+        InputError: ``out`` holds another run, or files and no run, or cannot be written to.
     """
     if out is not None:
+        if is_foreign(out) and not force:
+            raise InputError(f"--out {out}: holds files that are no run: name another folder, or --force")
         differs = other_run(out, about, resume)
         if differs and not force:
             raise InputError(
@@ -42,8 +48,18 @@ def results_folder(
             )
         return output_folder(out)
     names = itertools.chain([default], (default.with_name(f"{default.name}-{n}") for n in itertools.count(2)))
-    free = next(name for name in names if force or not other_run(name, about, resume))
+    free = next(name for name in names if force or not (is_foreign(name) or other_run(name, about, resume)))
     return output_folder(free)
+
+
+def is_foreign(folder: Path) -> bool:
+    """Return whether ``folder`` holds files and no run, finished or not; hidden files do not count."""
+    from dspark_sim.results.store import ABOUT, POINTS
+
+    if not folder.is_dir():
+        return False
+    held = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return bool(held) and not held & {ABOUT, POINTS, KEPT}
 
 
 def other_run(folder: Path, about: Mapping[str, Any], resume: bool) -> list[str]:

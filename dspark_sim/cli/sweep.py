@@ -10,9 +10,9 @@ import typer
 from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency, parse_slas, warn
+from dspark_sim.cli.folders import KEPT
 
 DEFAULT_LOADS = "1,2,4,8,16,32,64,128,256"
-KEPT = "points"  # folder of finished points inside the result folder
 
 
 def sweep(
@@ -72,7 +72,8 @@ def sweep(
     if json_out:
         answer.print_run_json(results)
     else:
-        answer.print_answer(results, asked.baseline, document, readings=len(loads) > 1 or slas is not None)
+        readings = len(loads) > 1 or slas is not None
+        answer.print_answer(results, asked.baseline, document, readings=readings, chosen=slas is None)
 
 
 def _announce(asked: plan.Plan, out: Path | None, jobs: int) -> None:
