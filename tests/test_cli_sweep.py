@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from small_traces import small_trace
@@ -114,6 +115,13 @@ def test_several_folders_are_read_together(command, toy_trace, swept):
         == 0
     )
     assert "differ in profile" in command("frontier", swept, "other").error
+
+
+def test_a_frontier_leaves_the_pictures_of_the_sweep_alone(command, swept):
+    before = {path: path.stat().st_mtime_ns for path in Path(swept).glob("*.png")}
+    assert before
+    assert "wrote" not in command("frontier", swept, "--sla", "60").err
+    assert {path: path.stat().st_mtime_ns for path in Path(swept).glob("*.png")} == before
 
 
 def test_pictures_go_where_they_are_asked_for(command, swept, tmp_path):

@@ -20,7 +20,7 @@ def frontier(
     baseline: o.BaselineOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for the pictures. Default: a single RESULTS, none with --json."),
+        typer.Option("--out", help="Folder for the pictures. Default: none are drawn."),
     ] = None,
     json_out: o.JsonOption = False,
 ) -> None:
@@ -39,11 +39,10 @@ def frontier(
     results = merge(folders)
     against = choose_baseline(baseline, list(dict.fromkeys(p["policy"] for p in results.points)))
     document = answer.frontier_document(results, against, slas)
-    target = out or (folders[0] if len(folders) == 1 and not json_out else None)
     if json_out:
         print_json(document)
     else:
-        answer.print_readings(results, document)
-    if target is not None:
-        paths = answer.write_pictures(results, document, output_folder(target))
-        warn(f"wrote {target}/: {', '.join(path.name for path in paths)}")
+        answer.print_readings(results, document, chosen=slas is None)
+    if out is not None:
+        paths = answer.write_pictures(results, document, output_folder(out))
+        warn(f"wrote {out}/: {', '.join(path.name for path in paths)}")
