@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from dspark_sim.errors import InputError
 from dspark_sim.files import find
 from dspark_sim.hardware.fields import FORMAT, Beyond, Lookup
 from dspark_sim.hardware.reading import parse_profile, read_yaml
@@ -67,12 +66,10 @@ def load_profile(name: str | os.PathLike[str], overrides: Mapping[str, str] | No
             with bare commas.
 
     Raises:
-        InputError: no such file, or a folder.
+        InputError: no such file.
         ProfileError: the content, or an override, breaks the format; ``problems`` holds every fault.
     """
     path = Path(find(name, "hw_profiles", ".yaml"))
-    if path.is_dir():
-        raise InputError(f"{name}: is a folder; name a file")
     document = read_yaml(path)
     if isinstance(document, dict) and document.get("format") == FITTED_FORMAT:
         document = document.get("profile")

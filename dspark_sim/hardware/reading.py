@@ -58,6 +58,8 @@ def read_yaml(path: Path) -> Any:
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506 - derives from the safe loader
+    except IsADirectoryError:
+        raise ProfileError(path, [("", "is a folder; name a file")]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(path, [("", f"cannot be read as UTF-8 text: {error}")]) from None
     except yaml.YAMLError as error:
