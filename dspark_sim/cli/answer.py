@@ -89,21 +89,26 @@ def print_run_json(results: Results) -> None:
     print_json({"schema": RUN_SCHEMA, "points": points, "notes": words, "about": results.about})
 
 
-def print_answer(results: Results, baseline: str, document: dict[str, Any], readings: bool) -> None:
-    """Print caption, table of points, readings at the anchors if there are several loads, and notes."""
+def print_answer(
+    results: Results, baseline: str, document: dict[str, Any], *, readings: bool, chosen: bool = False
+) -> None:
+    """Print caption, table of points, readings at the anchors if there are several loads, and notes.
+
+    ``chosen``: nobody asked for the anchors.
+    """
     from dspark_sim.results.tables import legend, run_table
 
     print_caption(results)
     print(run_table(results.points, baseline) + "\n")
     if readings:
-        _print_tables(document)
+        _print_tables(document, chosen=chosen)
     print_notes(results, *legend(results.points))
 
 
-def print_readings(results: Results, document: dict[str, Any]) -> None:
+def print_readings(results: Results, document: dict[str, Any], *, chosen: bool = False) -> None:
     """Print caption, readings at the anchors, and notes."""
     print_caption(results)
-    _print_tables(document)
+    _print_tables(document, chosen=chosen)
     print_notes(results)
 
 
@@ -114,7 +119,7 @@ def print_caption(results: Results) -> None:
     print("\n".join(caption(results.about)) + "\n")
 
 
-def _print_tables(document: dict[str, Any]) -> None:
+def _print_tables(document: dict[str, Any], *, chosen: bool) -> None:
     from dspark_sim.results.tables import matched_table, sla_table
 
     if not document["sla"]:
@@ -122,6 +127,13 @@ def _print_tables(document: dict[str, Any]) -> None:
         return
     print("Best throughput at which each user still gets the SLA\n")
     print(sla_table(document) + "\n")
+    if chosen:
+        print(
+            f"SLAs: a third and two thirds into the speeds of {document['baseline']}, rounded; "
+            "--sla sets others.\n"
+        )
+    if len(document["frontier"]) == 1:
+        return  # against itself
     print(f"Each user's best speed at the throughput that {document['baseline']} has at the SLA\n")
     print(matched_table(document) + "\n")
 

@@ -94,7 +94,8 @@ def run(
     if json_out:
         answer.print_run_json(results)
     else:
-        answer.print_answer(results, made.baseline, document, readings=len(loads) > 1 or slas is not None)
+        readings = len(loads) > 1 or slas is not None
+        answer.print_answer(results, made.baseline, document, readings=readings, chosen=slas is None)
     if timeline is not None:
         from dspark_sim.sweep import run_log
 
