@@ -149,12 +149,31 @@ def _about(made: plan.Plan, asked: open_loop.Asked) -> dict[str, Any]:
 def _folder(
     made: plan.Plan, traffic: Traffic, about: dict[str, Any], *, out: Path | None, force: bool, quiet: bool
 ) -> Path | None:
+    from dataclasses import replace
+
     from dspark_sim.cli.folders import results_folder
 
     if out is None and quiet:
         return None
-    usual = open_loop.default_folder(made, traffic)
+    usual = open_loop.default_folder(made, replace(traffic, arrivals=_shape(traffic.arrivals)))
     return results_folder(out, usual.with_name(f"{usual.name}-capacity"), about, force=force)
+
+
+def _shape(arrivals: str | None) -> str | None:
+    """Return a spec of arrivals without its rate: that is what is searched."""
+    if arrivals is None:
+        return None
+    name, _, options = arrivals.partition(":")
+    kept = ",".join(word for word in options.split(",") if word and not word.startswith("rate="))
+    return f"{name}:{kept}" if kept else name
+
+
+def _searched(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the document for a caption that says that rates are searched."""
+    shape = _shape(about["traffic"]["arrivals"])
+    return about | {
+        "traffic": about["traffic"] | {"arrivals": f"{shape}, rates searched" if shape else "rates searched"}
+    }
 
 
 def _write(folder: Path, answers: dict[str, Any]) -> None:
@@ -181,7 +200,7 @@ def _print(answers: dict[str, Any]) -> None:
     from dspark_sim.results.tables import footnotes
 
     about = answers["about"]
-    print("\n".join([*caption(about), open_loop.traffic_line(about)]) + "\n")
+    print("\n".join([*caption(about), open_loop.traffic_line(_searched(about))]) + "\n")
     asked = f"within {', '.join(answers['slos'])}" if answers["slos"] else "without objectives"
     print(f"Highest rate that is sustained {asked}\n")
     print(capacity_table(answers) + "\n")

@@ -60,7 +60,7 @@ def _draw_rate(axes: Axes, row: int, key: Key, entry: Mapping[str, Any]) -> None
     )  # fmt: skip
     if knee is not None:
         axes.plot([knee] * 2, [row - 0.4, row + 0.4], color=_KNEE, lw=2)
-        axes.text(knee, row, f" {knee:,.1f}", va="center", fontsize=9, color="#666666")
+        axes.text(knee, row, f" knee {knee:,.1f}", va="center", fontsize=9, color="#666666")
 
 
 def _tokens(entry: Mapping[str, Any]) -> float:
