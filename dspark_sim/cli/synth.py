@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 #: A name that begins like this is a drafter of that kind, unless the kind is said.
 _KINDS = ("dspark", "dflash", "mtp", "eagle")
 
+#: Published acceptance where nothing is said.
+DEFAULT = "qwen3-4b-chat"
+
 
 def synth(
     *,
-    like: Annotated[str, typer.Option(help="Published acceptance, such as qwen3-4b-chat.")] = "",
+    like: Annotated[
+        str,
+        typer.Option(help=f"Published acceptance. Default, where none of the next three is said: {DEFAULT}."),
+    ] = "",
     accept: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,7 +162,7 @@ def _base(said: _Said, gamma: int, kind: str) -> _Base:
         return _of_records(said.records, kind)
     if said.accepted_len is not None:
         return _of_length(said.accepted_len, gamma, kind)
-    name = said.like or "qwen3-4b-chat"
+    name = said.like or DEFAULT
     target, domain, drafters = published(name)
     return _Base(name, f"acceptance after {source_of(name)}", drafters, target, domain)
 
