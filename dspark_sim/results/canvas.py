@@ -92,7 +92,7 @@ def write_edges(figure: Figure, title: str, subtitle: str, source: str, syntheti
 def _footer_words(source: str, width: int) -> str:
     """Return source and version in at most two lines of ``width`` characters, the source cut for it."""
     version = f"dspark-sim {__version__}"
-    words = source if version in source else f"{source} · {version}"
+    words = source if version in source else " · ".join(filter(None, [source, version]))
     kept = source.split()
     while len(textwrap.wrap(words, width)) > _FOOTER_LINES:
         kept.pop()
