@@ -77,7 +77,7 @@ def _fold_names(
 
 
 def fold_name(name: str, width: int, after: str = ",:/= ") -> str:
-    """Return a name in lines of at most ``width``, broken after characters of ``after``; longer words whole."""
+    """Return a name in lines of at most ``width``, broken after any of ``after``; longer words whole."""
     lines = [""]
     for part in re.findall(f"[^{after}]*[{after}]+|[^{after}]+", name):
         if lines[-1] and len(lines[-1]) + len(part) > width:
