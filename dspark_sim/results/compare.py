@@ -179,15 +179,11 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def _policies(a: Sequence[Point], b: Sequence[Point], chosen: Sequence[Pair]) -> list[str]:
     """Return in words which policies one side alone has, or is compared by."""
-    mine, theirs = ({policy: None for _, policy in arms(points)} for points in (a, b))
-    alone = (
-        [policy for policy in own if policy not in other] for own, other in ((mine, theirs), (theirs, mine))
-    )
-    first, second = alone
-    compared = [f"{x} → {y}" for (_, x), (_, y) in chosen if x != y and not (x in first and y in second)]
-    if first or second:
-        compared.insert(0, " → ".join(", ".join(side) or "none" for side in (first, second)))
-    return [f"policy: {'; '.join(compared)}"] if compared else []
+    mine, theirs = (dict.fromkeys(policy for _, policy in arms(points)) for points in (a, b))
+    first, second = [p for p in mine if p not in theirs], [p for p in theirs if p not in mine]
+    differ = [f"{', '.join(first) or 'none'} → {', '.join(second) or 'none'}"] if first or second else []
+    differ += [f"{x} → {y}" for (_, x), (_, y) in chosen if x != y and not (x in first and y in second)]
+    return [f"policy: {'; '.join(differ)}"] if differ else []
 
 
 def _words(value: Any, other: Any) -> str:
