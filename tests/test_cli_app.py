@@ -106,6 +106,7 @@ def raising(error: BaseException):
     [
         (InputError("two\nlines"), "two lines"),
         (PermissionError(13, "Permission denied", "/x"), "/x: Permission denied"),
+        (MemoryError("Unable to allocate 14.9 TiB"), "out of memory: ask for less at once"),
         (
             ModuleNotFoundError("no", name="torch"),
             "needs torch, which is not installed: pip install 'dspark-sim[model]'",

@@ -191,6 +191,8 @@ def dispatch(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return _close_pipe()
+    except MemoryError:
+        return fail("out of memory: ask for less at once, such as fewer users or tokens")
     except (InputError, typer.TyperException, ModuleNotFoundError, OSError) as error:
         return fail(_one_line(error))
 
