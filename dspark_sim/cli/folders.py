@@ -1,9 +1,8 @@
 """Where results go, so that no former run is lost unasked.
 
 The rule: a folder that holds another run, or files and no run, is never written to unless ``--force`` says
-so. With
-``--out`` that is an error; without, the next free name of ``runs/TRACE-HW``, ``-2``, ``-3``, ... is taken.
-The same question again gives the same bytes, and goes where it went. A sweep also goes on in a folder
+so. With ``--out`` that is an error; without, the next free name of ``runs/TRACE-HW``, ``-2``, ``-3``, ... is
+taken. The same question again gives the same bytes, and goes where it went. A sweep also goes on in a folder
 of the same set-up with another grid: its finished points stay in ``points/``.
 """
 
