@@ -18,7 +18,7 @@ from dspark_sim.policies.registry import policies
 from dspark_sim.results import plots, plots_hw, plots_sensitivity, plots_validation
 from dspark_sim.results.frontier import frontier
 from dspark_sim.results.labels import overlap, spread_out, text_box
-from dspark_sim.results.style import LOOKS, look
+from dspark_sim.results.style import LOOKS, look, looks
 from dspark_sim.validation.cases import Line, Panel
 
 POLICIES = ("off", "mtp:k=1", "static:k=3", "full", "dspark", "dspark-async")
@@ -248,6 +248,16 @@ def test_every_picture_names_source_and_version_and_no_two_words_overlap():
     assert {"off", "dspark-async"} <= set(labels["case"])
     assert {"dspark, k=7", "mtp, k=1", "capture limit 1,024"} <= set(labels["hardware"])
     assert "SYNTHETIC TRACE" in [text.get_text() for text in drawn()["sensitivity"].texts]
+
+
+def test_the_lengths_of_one_rule_are_told_apart():
+    arms = [f"static:k={k}" for k in (1, 3, 5, 6)]
+    found = looks(["off", *arms, "full"])
+    assert len({found[arm].marker for arm in arms}) == len(arms)
+    light = [sum(int(found[arm].colour[i : i + 2], 16) for i in (1, 3, 5)) for arm in arms]
+    assert all(before - after > 60 for before, after in itertools.pairwise(light)), light
+    assert found["off"] == look("off")
+    assert looks(arms[:1]) == {arms[0]: look(arms[0])}
 
 
 def test_the_same_picture_is_the_same_bytes(tmp_path):

@@ -54,7 +54,7 @@ def _load_curves(points: Sequence[Point]) -> Figure:
         (bottom, "verification_budget", BUDGET_AXIS),
     ):
         labels = [_draw_load(axes, key, found, points, column) for key in found]
-        _load_axis(axes, sorted({p["concurrency"] for p in points}))
+        load_axis(axes, sorted({p["concurrency"] for p in points}))
         height(axes, np.concatenate([label.xy[:, 1] for label in labels]))
         axes.set_ylabel(words.replace(" [", "\n["))
         label_ends(axes, labels)
@@ -77,7 +77,7 @@ def _draw_load(axes: Axes, key: Key, found: Mapping[Key, Arm], points: Sequence[
     return Label(name(key, found), style.text, np.column_stack([loads, mean]))
 
 
-def _load_axis(axes: Axes, loads: list[int]) -> None:
+def load_axis(axes: Axes, loads: Sequence[float]) -> None:
     """Mark the simulated loads; logarithmic where they span more than a factor of 16."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from dspark_sim.results.canvas import new_figure, save_as, styled, write_edges
 from dspark_sim.results.labels import Label, label_ends
-from dspark_sim.results.style import look
+from dspark_sim.results.plots_load import load_axis
+from dspark_sim.results.style import Look, looks
 from dspark_sim.schema import FloatArray
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RINGS = "rings: measured"
+USERS = "users"  # the x label of panels against load
+_MOST_TICKS = 12  # loads that an axis can name
 _LEFT = 0.95  # inches that numbers and words left of the axes take
 _CHARACTER = 0.092  # inches of a name's character
 
@@ -96,8 +99,9 @@ def case_figure(title: str, panels: Sequence[PanelLike], source: str = "") -> Fi
             top=0.85,
             bottom=0.15,
         )
+        styles = looks(line.policy for panel in panels for line in panel.lines)
         for axes, panel in zip(grid[0], panels, strict=True):
-            _draw_panel(axes, panel)
+            _draw_panel(axes, panel, styles)
         banded = any(line.band is not None for panel in panels for line in panel.lines)
         measured = any(line.measured for panel in panels for line in panel.lines)
         parts = ["lines: simulated", "bands: 95 % intervals" if banded else "", _RINGS if measured else ""]
@@ -105,18 +109,18 @@ def case_figure(title: str, panels: Sequence[PanelLike], source: str = "") -> Fi
     return figure
 
 
-def _draw_panel(axes: Axes, panel: PanelLike) -> None:
+def _draw_panel(axes: Axes, panel: PanelLike, styles: Mapping[str, Look]) -> None:
     from matplotlib.ticker import StrMethodFormatter
 
     labels = []
     for line in panel.lines:
-        style = look(line.policy)
+        style = styles[line.policy]
         if line.band is not None:
             axes.fill_between(line.x, *line.band, color=style.colour, alpha=0.15, lw=0)
         if line.measured:
-            axes.plot(line.x, line.y, style.marker, ms=6, mfc="none", mew=1.3, color=style.text, zorder=3)
+            axes.plot(line.x, line.y, style.marker, ms=6, mfc="none", mew=1.3, color=style.colour, zorder=3)
         else:
-            axes.plot(line.x, line.y, color=style.colour, lw=1.8)
+            axes.plot(line.x, line.y, style.marker, ls="-", ms=3.5, color=style.colour, lw=1.8)
             rightmost_last = np.argsort(line.x, kind="stable")
             labels.append(Label(line.label, style.text, np.column_stack([line.x, line.y])[rightmost_last]))
     axes.set_title(panel.title, fontsize=12, pad=8)
@@ -124,6 +128,10 @@ def _draw_panel(axes: Axes, panel: PanelLike) -> None:
     tops = [np.nanmax(line.y if line.band is None else line.band[1]) for line in panel.lines]
     lowest = min(float(np.nanmin(line.y)) for line in panel.lines)
     axes.set_ylim(min(0.0, 1.2 * lowest), 1.08 * float(max(tops)))
-    axes.set_xlim(*axes.get_xlim())
+    loads = sorted({float(x) for line in panel.lines for x in line.x})
+    if panel.x_label == USERS and loads[0] > 0 and 1 < len(loads) <= _MOST_TICKS:
+        load_axis(axes, loads)
+    else:
+        axes.set_xlim(*axes.get_xlim())
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if max(tops) > 20 else "{x:g}"))
     label_ends(axes, labels)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import colorsys
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 #: Rule (or drafter kind) -> (colour, marker) of its default options. Rules of one origin share a colour;
@@ -54,6 +54,8 @@ LOOKS: dict[str, tuple[str, str]] = {
 _COLOURS = ("#AA4499", "#AA3377", "#6A51A3", "#7F3C8D", "#B15928", "#4D4D9F", "#A6761D")
 _MARKERS = ("*", "p", "h", "<", ">", "d", "H", "8")
 _BY_K = (1.0, 0.93, 0.86, 0.78, 0.7, 0.62, 0.55, 0.48)  # lightness factor of k = 0..7: longer is darker
+_RAMP = (1.15, 0.35)  # lightness factors of the shortest and the longest of a rule's lengths
+_RAMP_MARKERS = ("v", "<", "D", "h", ">", "d", "*", "8")
 _BY_OTHERS = (0.6, 0.75, 1.3, 1.5)
 _TEXT_LIGHTNESS = 0.38  # the lightest that a word on white may be
 SYNTHETIC_RED = "#B00020"
@@ -79,13 +81,35 @@ def look(policy: str) -> Look:
     if rule.endswith(".py"):
         rule, options = policy, ""
     colour, marker = LOOKS.get(rule) or _other(rule)
-    factor = _factor(options)
+    return _of(colour, _factor(options), marker)
+
+
+def _of(colour: str, factor: float, marker: str) -> Look:
     return Look(
         _shade(colour, factor),
         marker,
         _shade(colour, factor, lambda lightness: min(_TEXT_LIGHTNESS, lightness)),
         _shade(colour, factor, lambda lightness: 0.5 + 0.4 * lightness),
     )
+
+
+def looks(policies: Iterable[str]) -> dict[str, Look]:
+    """Return the look of each spec; of the k of one rule, a ramp from light to dark with own markers.
+
+    For pictures with many lengths of one rule, whose own lightness steps are too small to tell apart.
+    """
+    found = {policy: look(policy) for policy in policies}
+    rules: dict[str, list[str]] = {}
+    for policy in found:
+        rules.setdefault(policy.partition(":")[0], []).append(policy)
+    for rule, mine in rules.items():
+        if len(mine) > 1 and rule in LOOKS and all(re.fullmatch(rf"{rule}:k=\d+", p) for p in mine):
+            mine.sort(key=lambda policy: int(policy.rpartition("=")[2]))
+            for place, policy in enumerate(mine):
+                lightest, darkest = _RAMP
+                factor = lightest + (darkest - lightest) * place / (len(mine) - 1)
+                found[policy] = _of(LOOKS[rule][0], factor, _RAMP_MARKERS[place % len(_RAMP_MARKERS)])
+    return found
 
 
 def dasharray(drafter: int) -> str | None:
