@@ -149,3 +149,43 @@ def test_a_folder_that_is_not_there(command):
 def test_a_sweep_that_cannot_write_says_so_first(command, toy_trace, tmp_path):
     (tmp_path / "file").write_text("")
     assert "--out file" in command("sweep", "--trace", toy_trace, *SMALL, "--out", "file").error
+
+
+def test_one_policy_is_not_compared_with_itself_and_anchors_say_where_they_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = [
+        "--trace",
+        "chat",
+        "--hw",
+        "h800",
+        "--concurrency",
+        "2,64",
+        "--output-tokens",
+        "200",
+        "--jobs",
+        "1",
+    ]
+    for n, (more, tables, said) in enumerate(
+        [
+            (["--policy", "off"], 0, True),
+            (["--policy", "off", "--policy", "mtp:k=1"], 1, True),
+            (["--policy", "off", "--sla", "110"], 0, False),
+        ]
+    ):
+        assert dispatch(["sweep", *words, *more, "--out", str(tmp_path / str(n))]) == 0
+        out = capsys.readouterr().out
+        assert out.count("Each user's best speed") == tables
+        assert ("SLAs: a third and two thirds" in out) == said
+
+
+@pytest.mark.parametrize("command", [["sensitivity", "noise", "--values", "0"], ["waterfall"]])
+def test_pair_and_hardware_that_differ_say_so_within_the_width(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+):
+    words = ["--concurrency", "4", "--output-tokens", "100"]
+    for trace, hw, differ in (("chat", "h800", True), ("qwen3-4b-chat.synth", "h800-qwen3-4b", False)):
+        assert dispatch([*command, "--trace", trace, "--hw", hw, *words]) == 0
+        out = capsys.readouterr().out
+        assert ("The pair and the hardware differ" in out) == differ
+        assert max(map(len, out.splitlines())) <= 100
