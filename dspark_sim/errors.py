@@ -30,6 +30,16 @@ class DataError(InputError):
         place = f"{path}: {where}: " if where else f"{path}: "
         super().__init__(place + rule)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel back from worker processes; the default would call ``__init__`` with the message alone."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[DataError], args: tuple[object, ...]) -> DataError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
+
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the nearest known word, else an empty string."""

@@ -25,21 +25,25 @@ def data_folder(kind: str) -> Path:
 
 
 def find(name: str | os.PathLike[str], kind: str, suffix: str) -> Path:
-    """Resolve ``name``: a path that exists, else a shipped file of that bare name.
+    """Resolve ``name``: a file that exists, else a shipped file of that bare name.
 
-    The suffix may be left off a bare name (``chat`` for ``chat.parquet``).
+    The suffix may be left off a bare name (``chat`` for ``chat.parquet``). A folder of that name does not
+    hide the shipped file: results are often named after their trace. Any other folder is returned, and
+    refused by whoever reads it.
 
     Raises:
         InputError: neither exists; the message lists what is shipped.
     """
     path = Path(name)
-    if path.exists():
+    if path.exists() and not path.is_dir():
         return path
     folder = data_folder(kind)
     if path.name == str(name):
         for candidate in (folder / path.name, folder / (path.name + suffix)):
             if candidate.is_file():
                 return candidate
+    if path.exists():
+        return path
     shipped = sorted(p.name for p in folder.glob("*" + suffix))
     raise InputError(
         f"{name}: no such file, and no file of that name in the shipped {kind}"

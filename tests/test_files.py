@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import stat
 from pathlib import Path
 
 import pytest
 
 from dspark_sim import files
-from dspark_sim.errors import InputError, did_you_mean
+from dspark_sim.errors import DataError, InputError, did_you_mean
+from dspark_sim.hardware.reading import ProfileError
 from dspark_sim.rng import stream
 
 
@@ -22,6 +24,21 @@ def test_a_path_that_exists_wins_over_a_shipped_name(tmp_path: Path, monkeypatch
     (tmp_path / "h800.yaml").write_text("mine")
     monkeypatch.chdir(tmp_path)
     assert files.find("h800.yaml", "hw_profiles", ".yaml").read_text() == "mine"
+
+
+def test_a_folder_does_not_hide_the_shipped_file_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "chat").mkdir()
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert files.find("chat", "traces", ".parquet").name == "chat.parquet"
+    assert files.find("mine", "traces", ".parquet") == Path("mine")
+
+
+def test_errors_come_back_from_worker_processes_as_they_were():
+    of_a_row = DataError("a.csv", "row 3", "must be a number")
+    for error in (of_a_row, ProfileError("h.yaml", [("host", "is missing")])):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_an_unknown_name_says_what_is_shipped_and_what_was_meant():
