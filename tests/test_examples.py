@@ -28,7 +28,7 @@ SLOW = {
     "study",
 }
 
-#: What an example takes for granted that no test makes: hours of the real pair.
+#: What an example takes for granted: hours of the real pair. tests/test_examples_pair.py runs these shortened.
 NEEDS = {
     "generate": ("prompts.jsonl",),
     "record": ("prompts.jsonl",),

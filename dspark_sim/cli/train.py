@@ -66,7 +66,10 @@ def train(
     with _progress(anchors) as report:
         run_training(drafter, corpus, out, settings, on_progress=report, stop_after_s=stop_after_s)
     _draw_curve(out, config.kind, loaded.config.name)
-    print(f"checkpoints, curve.csv and its picture are in {out}")
+    curve = (
+        "curve.csv and its picture" if (out / "curve.csv").is_file() else "no learning curve (none held out)"
+    )
+    print(f"checkpoints, {curve}: {out}")
     if save is not None:
         save_drafter(drafter, save, with_target=False, dtype=SHIPPED_DTYPE, notes={"target": target})
         print(f"wrote {save}")

@@ -106,8 +106,8 @@ def train(
         finished = trainer.anchors >= config.total_anchors
         if trainer.anchors >= next_validation or finished:
             next_validation += config.validate_every
-            trainer.validate()
-            add_curve_row(trainer.folder / "curve.csv", curve_row(trainer, now - started))
+            if trainer.validate():  # of a few prompts none may be held out
+                add_curve_row(trainer.folder / "curve.csv", curve_row(trainer, now - started))
         out_of_time = stop_after_s is not None and now - started > stop_after_s
         if now - saved > config.checkpoint_s or finished or out_of_time:
             trainer.save()
