@@ -28,7 +28,7 @@ SLOW = {
     "study",
 }
 
-#: What an example takes for granted: hours of the real pair. tests/test_examples_pair.py runs these shortened.
+#: What an example takes for granted: hours of the real pair (shortened in tests/test_examples_pair.py).
 NEEDS = {
     "generate": ("prompts.jsonl",),
     "record": ("prompts.jsonl",),
