@@ -6,7 +6,7 @@ import multiprocessing
 import time
 from typing import Any
 
-from dspark_sim.sweep import Setup, grid, sweep
+from dspark_sim.sweeps.running import Setup, grid, sweep
 
 SPINS = 20_000_000
 

@@ -20,8 +20,8 @@ from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.serving import Window, serving_figures, write_requests
 from dspark_sim.results.slo import Slo
 from dspark_sim.schema import FloatArray, RunLog
-from dspark_sim.sweep import Setup, Task
-from dspark_sim.workers import spread
+from dspark_sim.sweeps.running import Setup, Task
+from dspark_sim.sweeps.workers import spread
 from dspark_sim.workload.arrivals import parse_arrivals
 from dspark_sim.workload.mix import Demand, Mix, demand_of_mix, demand_of_workload, make_mix, read_mix
 from dspark_sim.workload.workloads import read_workload

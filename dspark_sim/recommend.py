@@ -18,9 +18,9 @@ import numpy as np
 from dspark_sim.hardware.tables import capture_sizes
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.metrics import Point
-from dspark_sim.sweep import Setup, Task
+from dspark_sim.sweeps.running import Setup, Task
 
-#: Simulates tasks and returns their points, in order (:func:`dspark_sim.sweep.sweep`).
+#: Simulates tasks and returns their points, in order (:func:`dspark_sim.sweeps.running.sweep`).
 Measure = Callable[[Sequence[Task]], list[Point]]
 
 _LEAST_ROOM, _MOST_ROOM = 0.01, 0.25  # how far a curve may rise between two simulated loads

@@ -22,7 +22,7 @@ from dspark_sim.files import write_text
 from dspark_sim.policies.registry import parse_policy, policies
 from dspark_sim.results.metrics import Point
 from dspark_sim.specs import rule_words
-from dspark_sim.sweep import Setup, Task, grid
+from dspark_sim.sweeps.running import Setup, Task, grid
 
 FORMAT = "dspark-sim/regress/1"
 #: What a baseline keeps of a point; throughput decides, the others say how it came about.

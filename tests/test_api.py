@@ -112,7 +112,7 @@ def test_two_loaded_traces_are_not_taken_for_one_another(toy_trace):
 def test_what_was_computed_is_kept(toy_trace, tmp_path, monkeypatch):
     asked = {"policies": ["off"], "keep": tmp_path, **SMALL}
     first = ds.run(toy_trace, "h800", **asked)
-    monkeypatch.setattr("dspark_sim.sweep.simulate", None)
+    monkeypatch.setattr("dspark_sim.sweeps.running.simulate", None)
     pd.testing.assert_frame_equal(ds.run(toy_trace, "h800", **asked).points, first.points)
 
 

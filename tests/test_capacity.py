@@ -24,7 +24,7 @@ from dspark_sim.open_loop import Traffic
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.slo import Slo, latencies, parse_slos
 from dspark_sim.results.stats import jackknife, t_interval
-from dspark_sim.sweep import Setup, Task
+from dspark_sim.sweeps.running import Setup, Task
 from dspark_sim.workload.arrivals import parse_arrivals
 from dspark_sim.workload.mix import demand_of_mix, make_mix
 from dspark_sim.workload.trace_io import read_trace

@@ -193,7 +193,9 @@ def test_a_file_that_is_no_trace_is_refused(command, tmp_path):
 
 def test_output_that_cannot_be_written_is_found_before_the_work(command, toy_trace, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("dspark_sim.sweep.simulate_task", lambda task: pytest.fail("simulated first"))
+    monkeypatch.setattr(
+        "dspark_sim.sweeps.running.simulate_task", lambda task: pytest.fail("simulated first")
+    )
     for out in ("file", "file/below"):
         assert (
             f"--out {out}: is or lies under a file"

@@ -69,7 +69,7 @@ def test_a_repeated_sweep_computes_nothing_and_changes_no_byte(
         return {path: path.read_bytes() for path in sorted((tmp_path / swept).rglob("*")) if path.is_file()}
 
     before = content()
-    monkeypatch.setattr("dspark_sim.sweep.simulate_task", lambda task: pytest.fail("computed again"))
+    monkeypatch.setattr("dspark_sim.sweeps.running.simulate_task", lambda task: pytest.fail("computed again"))
     done = command("sweep", "--trace", toy_trace, *SMALL, "--out", swept)
     assert done.code == 0
     assert "6 of 6 points were there already" in done.err

@@ -210,7 +210,7 @@ def test_run_with_a_believed_cost(capsys):
 
 
 def test_a_point_is_kept_by_what_its_planner_believed(tmp_path):
-    from dspark_sim.sweep import PointStore, Setup, Task
+    from dspark_sim.sweeps.running import PointStore, Setup, Task
 
     store = PointStore(tmp_path)
     tasks = [

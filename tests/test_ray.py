@@ -8,9 +8,9 @@ from importlib.util import find_spec
 import pytest
 
 from dspark_sim.errors import InputError
-from dspark_sim.ray_workers import Carried, spread_over_cluster
-from dspark_sim.sweep import PointStore, Setup, grid, sweep
-from dspark_sim.workers import spread
+from dspark_sim.sweeps.ray_workers import Carried, spread_over_cluster
+from dspark_sim.sweeps.running import PointStore, Setup, grid, sweep
+from dspark_sim.sweeps.workers import spread
 
 HW = "h800.yaml"
 

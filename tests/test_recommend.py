@@ -17,7 +17,7 @@ from dspark_sim.recommend import Answer, Search, Setting, break_even
 from dspark_sim.recommend_words import document, paragraph
 from dspark_sim.results.details import DETAIL, detail
 from dspark_sim.results.metrics import point
-from dspark_sim.sweep import Setup, Task
+from dspark_sim.sweeps.running import Setup, Task
 
 MOST = 12
 SEEDS = (0, 1)

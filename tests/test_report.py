@@ -117,7 +117,7 @@ def test_evidence_agrees_with_the_trace_and_rebuilds_the_cost():
 
 def test_the_cost_goes_no_further_than_the_requests_that_run_at_once(toy_trace):
     from dspark_sim.cli.plan import make_plan
-    from dspark_sim.sweep import evidence
+    from dspark_sim.sweeps.running import evidence
 
     found = [
         evidence(

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from small_traces import small_trace
 
-from dspark_sim import sweep as module
 from dspark_sim.engine.replay import lagged_table, share_tables, survival_table
 from dspark_sim.engine.table_files import look_in, mapped
 from dspark_sim.errors import InputError
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.sweep import PointStore, Setup, Task, fingerprint, grid, profile_hash, split_overrides, sweep
+from dspark_sim.sweeps import running as module
+from dspark_sim.sweeps.running import (
+    PointStore,
+    Setup,
+    Task,
+    fingerprint,
+    grid,
+    profile_hash,
+    split_overrides,
+    sweep,
+)
 
 HW = "h800.yaml"
 ARMS = [("dspark", "off"), ("dspark", "full")]

@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from dspark_sim import sweep as module
 from dspark_sim.cli.sweep import KEPT
-from dspark_sim.estimate import seconds
-from dspark_sim.sweep import PointStore, Setup, grid, sweep
+from dspark_sim.sweeps import running as module
+from dspark_sim.sweeps.estimate import seconds
+from dspark_sim.sweeps.running import PointStore, Setup, grid, sweep
 
 HW = "h800.yaml"
 ARMS = [("dspark", "off"), ("dspark", "full")]
@@ -22,7 +22,7 @@ ARMS = [("dspark", "off"), ("dspark", "full")]
 _CHILD = """
 import sys, time
 from pathlib import Path
-from dspark_sim.sweep import PointStore, Setup, grid, sweep
+from dspark_sim.sweeps.running import PointStore, Setup, grid, sweep
 trace, folder, pause_s = sys.argv[1:]
 arms = [("dspark", "off"), ("dspark", "full")]
 tasks = grid(Setup(trace, "h800.yaml", output_tokens=100), arms, [1, 2, 32], [0, 1])

@@ -18,7 +18,7 @@ from dspark_sim.policies.registry import parse_policy
 from dspark_sim.recommend import TRIED, Search, Setting, loads_up_to
 from dspark_sim.results.frontier import default_slas
 from dspark_sim.results.frontier import frontier as read_frontier
-from dspark_sim.sweep import sweep
+from dspark_sim.sweeps.running import sweep
 from dspark_sim.workload.traces import Trace
 
 

@@ -18,7 +18,7 @@ from dspark_sim.policies.registry import parse_policy
 from dspark_sim.policies.registry import policies as registered
 from dspark_sim.results.store import Results, merge, write_results
 from dspark_sim.schema import POINT_COLUMNS
-from dspark_sim.sweep import PointStore, Setup, about, evidence, grid, profile_hash, sweep
+from dspark_sim.sweeps.running import PointStore, Setup, about, evidence, grid, profile_hash, sweep
 from dspark_sim.workload.trace_io import read_trace
 from dspark_sim.workload.traces import DrafterTrace, Trace
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dspark_sim.capacity.runs import Runs, without
 from dspark_sim.capacity.terms import BEYOND, FOUND, KNEE, NOT_MET, Found, Probe, Question, Terms
-from dspark_sim.workers import spread
+from dspark_sim.sweeps.workers import spread
 
 #: Shares of the highest rate that are tried in turn until the objectives hold; then it is halved.
 _DESCENT = (0.8, 0.6, 0.4)

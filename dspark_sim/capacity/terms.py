@@ -7,7 +7,7 @@ from typing import Any
 
 from dspark_sim.open_loop import Traffic
 from dspark_sim.results.slo import Slo
-from dspark_sim.sweep import Task
+from dspark_sim.sweeps.running import Task
 
 FOUND, KNEE, BEYOND, NOT_MET = "found", "knee", "beyond", "not met"
 

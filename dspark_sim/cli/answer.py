@@ -12,7 +12,7 @@ from dspark_sim.cli.common import print_json, progress, warn
 if TYPE_CHECKING:
     from dspark_sim.cli.plan import Plan
     from dspark_sim.results.store import Results
-    from dspark_sim.sweep import PointStore, Task
+    from dspark_sim.sweeps.running import PointStore, Task
 
 RUN_SCHEMA = "dspark-sim/run/1"
 
@@ -23,7 +23,7 @@ STEPS_WORTH_PROCESSES = 60_000
 def compute(plan: Plan, jobs: int, store: PointStore | None = None, backend: str = "local") -> Results:
     """Simulate the tasks of ``plan`` with a progress bar, and return points with their document."""
     from dspark_sim.results.store import Results
-    from dspark_sim.sweep import about, evidence, sweep
+    from dspark_sim.sweeps.running import about, evidence, sweep
 
     tasks = plan.tasks
     with progress(len(tasks), "simulating") as advance:

@@ -50,7 +50,7 @@ def bound(
     from dspark_sim.cli import answer, plan
     from dspark_sim.cli.common import print_json, progress
     from dspark_sim.policies.registry import parse_policy
-    from dspark_sim.sweep import grid
+    from dspark_sim.sweeps.running import grid
 
     asked = [parse_policy(spec, lag).label for spec in policy or ("dspark", "dspark-async")]
     loads = parse_concurrency(concurrency)

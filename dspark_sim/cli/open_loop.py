@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dspark_sim.open_loop import Arm, Traffic
     from dspark_sim.results.slo import Slo
     from dspark_sim.schema import RunLog
-    from dspark_sim.sweep import Task
+    from dspark_sim.sweeps.running import Task
 
 SERVE_SCHEMA = "dspark-sim/serve/1"
 #: Options that only one kind of load has a use for.
@@ -218,7 +218,7 @@ def draw_timeline(path: Path, run: RunLog) -> None:
 
 def about_served(plan: Plan, asked: Asked) -> dict[str, Any]:
     """Return the document of an open loop: what was asked of what, by content, without clock or path."""
-    from dspark_sim.sweep import about
+    from dspark_sim.sweeps.running import about
 
     document = about(plan.setup, plan.tasks)
     document["settings"] = {"max_output_tokens": plan.setup.max_output_tokens, "warmup": asked.warmup}

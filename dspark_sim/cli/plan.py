@@ -12,7 +12,7 @@ from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from dspark_sim.engine.serving import Serving
-    from dspark_sim.sweep import Setup, Task
+    from dspark_sim.sweeps.running import Setup, Task
 
 #: Load of a plan whose load is not users in a loop: as many as the profile lets run.
 ANY_LOAD = 4096
@@ -60,7 +60,7 @@ def make_plan(
     """
     from dspark_sim.arms import DEFAULT_POLICIES, choose_baseline, fitting_arms
     from dspark_sim.policies.registry import parse_policy
-    from dspark_sim.sweep import Setup, believed_doubts, grid, split_overrides
+    from dspark_sim.sweeps.running import Setup, believed_doubts, grid, split_overrides
 
     if replicate not in REPLICATE:
         known = " or ".join(REPLICATE)
@@ -128,7 +128,7 @@ def chosen_folder(
         InputError: as :func:`~dspark_sim.cli.folders.results_folder`.
     """
     from dspark_sim.cli.folders import results_folder
-    from dspark_sim.sweep import about
+    from dspark_sim.sweeps.running import about
 
     if out is None and quiet:
         return None

@@ -13,7 +13,7 @@ from dspark_sim.cli.common import parse_int, parse_slas, print_json, progress
 
 if TYPE_CHECKING:
     from dspark_sim.results.metrics import Point
-    from dspark_sim.sweep import Task
+    from dspark_sim.sweeps.running import Task
 
 
 def recommend(
@@ -49,8 +49,8 @@ def recommend(
     from dspark_sim import recommend_words as words
     from dspark_sim.recommend import TRIED, Search, Setting, loads_up_to
     from dspark_sim.results.store import Results
-    from dspark_sim.sweep import about
-    from dspark_sim.sweep import sweep as simulate_all
+    from dspark_sim.sweeps.running import about
+    from dspark_sim.sweeps.running import sweep as simulate_all
 
     slas = parse_slas(sla)
     limits = [None] if capture_limit is None else sorted({_limit(word) for word in capture_limit.split(",")})

@@ -42,7 +42,7 @@ def regress(
     from dspark_sim.cli.answer import worth_processes
     from dspark_sim.cli.common import output_folder, print_json, progress
     from dspark_sim.files import write_text
-    from dspark_sim.sweep import sweep
+    from dspark_sim.sweeps.running import sweep
 
     if update != (reason is not None and bool(reason.strip())):
         raise InputError("--update and --reason go together: a baseline moves for a reason")

@@ -97,6 +97,6 @@ def run(
         readings = len(loads) > 1 or slas is not None
         answer.print_answer(results, made.baseline, document, readings=readings, chosen=slas is None)
     if timeline is not None:
-        from dspark_sim.sweep import run_log
+        from dspark_sim.sweeps.running import run_log
 
         open_loop.draw_timeline(timeline, run_log(made.tasks[0]))

@@ -49,7 +49,7 @@ def sweep(
 
     Example: dspark-sim sweep --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --seeds 3
     """
-    from dspark_sim.sweep import PointStore
+    from dspark_sim.sweeps.running import PointStore
 
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
     asked = plan.make_plan(
@@ -78,8 +78,8 @@ def sweep(
 
 def _announce(asked: plan.Plan, out: Path | None, jobs: int) -> None:
     """Print how many points are asked for, how many are there, and about how long the others take."""
-    from dspark_sim.estimate import seconds
-    from dspark_sim.sweep import PointStore
+    from dspark_sim.sweeps.estimate import seconds
+    from dspark_sim.sweeps.running import PointStore
 
     folder = out or Path("sweeps") / asked.name
     store = PointStore(folder / KEPT)

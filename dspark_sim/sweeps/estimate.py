@@ -11,7 +11,7 @@ import numpy as np
 
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.tasks import Task
+from dspark_sim.sweeps.tasks import Task
 
 #: Steps of a trial run.
 STEPS = 150
@@ -33,7 +33,7 @@ def seconds(tasks: Sequence[Task]) -> float:
     between them, the tokens of a round as they are there on average.
 
     Raises:
-        InputError: as :func:`dspark_sim.sweep.simulate_task`.
+        InputError: as :func:`dspark_sim.sweeps.running.simulate_task`.
     """
     total = 0.0
     for arm in dict.fromkeys((task.drafter, task.policy) for task in tasks):

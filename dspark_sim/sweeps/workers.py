@@ -30,7 +30,7 @@ def spread(work: Work, items: Sequence[Any], jobs: int, backend: str = "local") 
             f"unknown backend '{backend}'{did_you_mean(backend, BACKENDS)}; known: {', '.join(BACKENDS)}"
         )
     if backend == "ray":
-        from dspark_sim.ray_workers import spread_over_cluster
+        from dspark_sim.sweeps.ray_workers import spread_over_cluster
 
         yield from spread_over_cluster(work, items, jobs)
         return

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_sim.code import code_hash
+from dspark_sim.sweeps.code import code_hash
 from dspark_sim.errors import InputError
 from dspark_sim.files import atomic_path
 
@@ -42,7 +42,7 @@ class Carried(Protocol):
 def spread_over_cluster(
     work: Callable[[Any], Any], items: Sequence[Any], jobs: int
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (index, ``work(item)``) as the cluster finishes them; see :func:`dspark_sim.workers.spread`.
+    """Yield (index, ``work(item)``) as the cluster finishes them; see :func:`dspark_sim.sweeps.workers.spread`.
 
     The cluster is that of ``RAY_ADDRESS``, or the one this process is connected to, or one made of this
     machine for as long as the process lives.
