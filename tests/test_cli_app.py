@@ -28,7 +28,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy():
     )
     done = python("-c", script)
     assert done.stdout.strip().endswith("heavy: [] code: 0")
-    assert all(re.search(rf"^│ {name} ", done.stdout, re.MULTILINE) for name in app.COMMANDS)
+    assert all(re.search(rf"^  {name} ", done.stdout, re.MULTILINE) for name in app.COMMANDS)
 
 
 def test_a_simulation_imports_no_torch_no_pandas_and_no_pyplot(tmp_path):

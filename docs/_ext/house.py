@@ -6,12 +6,12 @@ The page of the commands, docs/reference/cli.md, is written whenever the site is
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from dspark_sim.cli.app import COMMANDS, load_command
+from dspark_sim.cli.help import default_of, names, paragraphs, parameters, plain, usage_words
 
 PAGE = Path(__file__).parent.parent / "reference" / "cli.md"
 _ENTRY = re.compile(r"[a-z]+(?:[-/][a-z]+)*")  # a line of the index that names a page
@@ -82,56 +82,34 @@ def sections(name: str) -> Iterator[str]:
 
 def _body(name: str, command: Any) -> Iterator[str]:
     words, _, example = (command.help or "").partition("Example:")
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    shown = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    options = [p for p in shown if p.name != "help"]
-    usage = " ".join(["dspark-sim", name, *map(_usage, arguments), *(["[OPTIONS]"] if options else [])])
-    yield f"```text\n{usage}\n```\n"
+    shown = [*parameters(command, "argument"), *parameters(command, "option")]
+    shown = [p for p in shown if p.name != "help"]
+    yield f"```text\ndspark-sim {name} {' '.join(usage_words(command))}\n```\n"
     yield f"{_prose(words)}\n"
     if example.strip():
         yield f"```sh\n{' '.join(example.split())}\n```\n"
-    if arguments or options:
+    if shown:
         yield "| | | default |\n| --- | --- | --- |"
-        yield "\n".join(_row(p) for p in [*arguments, *options]) + "\n"
-
-
-def _usage(parameter: Any) -> str:
-    word = parameter.metavar or parameter.name.upper()
-    return word if parameter.required else f"[{word.strip('[]')}]"
+        yield "\n".join(map(_row, shown)) + "\n"
 
 
 def _row(parameter: Any) -> str:
-    if parameter.param_type_name == "argument":
-        names = f"`{_usage(parameter)}`"
-    else:
-        kind = "" if getattr(parameter, "is_flag", False) else f" {_kind(parameter)}"
-        names = " ".join(f"`{word}{kind}`" for word in parameter.opts)
     words = _cell(getattr(parameter, "help", None) or "")
     repeats = " Repeats." if getattr(parameter, "multiple", False) and "repeat" not in words else ""
-    return f"| {names} | {words}{repeats} | {_default(parameter)} |"
-
-
-def _kind(parameter: Any) -> str:
-    annotation = getattr(getattr(parameter, "type_descriptor", None), "annotation", str)
-    if get_origin(annotation) is Literal:
-        return " or ".join(str(choice) for choice in get_args(annotation))
-    return {int: "N", float: "X", Path: "PATH"}.get(annotation, "TEXT")
-
-
-def _default(parameter: Any) -> str:
-    value = parameter.default
-    if parameter.required:
-        return "required"
-    if value is None or value is False or value == [] or callable(value):
-        return ""
-    return f"`{value}`" if str(value) else ""
+    default = default_of(parameter)
+    last = "required" if parameter.required else f"`{default}`" if default else ""
+    name = names(parameter).replace("|", " or ")
+    return f"| `{name}` | {words}{repeats} | {last} |"
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text.replace("\\[", "[")).replace("|", "\\|").replace("[", "\\[").strip()
+    return _marks(plain(text)).replace("|", "\\|")
 
 
 def _prose(text: str) -> str:
     """Return paragraphs of help as Markdown: breaks of lines inside a paragraph do not count."""
-    paragraphs = re.split(r"\n\s*\n", textwrap.dedent(text.replace("\\[", "[")).strip())
-    return "\n\n".join(" ".join(part.split()).replace("[", "\\[").replace("<", "\\<") for part in paragraphs)
+    return "\n\n".join(_marks(paragraph).replace("<", "\\<") for paragraph in paragraphs(text))
+
+
+def _marks(text: str) -> str:
+    return text.replace("[", "\\[")

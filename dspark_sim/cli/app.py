@@ -19,6 +19,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from dspark_sim.cli.help import print_help, use_for
 from dspark_sim.errors import InputError, did_you_mean
 
 #: name -> "module:attribute", in the order of ``--help``.
@@ -56,6 +57,15 @@ COMMANDS: dict[str, str] = {
     "replay-check": "dspark_sim.cli.replay_check:replay_check",
 }
 
+#: Heading of the top ``--help`` above a command, by the command that it begins with.
+SECTIONS: dict[str, str] = {
+    "run": "Simulate, and read the answer",
+    "policies": "Policies",
+    "trace": "Traces and workloads",
+    "hw": "Hardware, and systems that were measured",
+    "generate": "The real pair (extra: model)",
+}
+
 #: Modules that come with an extra, by the extra's name.
 _OF_MODEL = ("torch", "transformers", "safetensors", "tokenizers", "gguf")
 EXTRAS: dict[str, str] = dict.fromkeys(_OF_MODEL, "model")
@@ -88,6 +98,10 @@ class LazyGroup(TyperGroup):
             self.commands[cmd_name] = load_command(cmd_name, COMMANDS[cmd_name])
         return self.commands[cmd_name]
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the top help page, commands under :data:`SECTIONS`."""
+        print_help(self, ctx, SECTIONS)
+
 
 def load_command(name: str, target: str) -> Any:
     """Import ``module:attribute`` and return it as a command (a group if it is a ``typer.Typer``)."""
@@ -99,6 +113,7 @@ def load_command(name: str, target: str) -> Any:
     command = typer.main.get_command(single)
     command.name = name
     _keep_units(command)
+    use_for(command)
     return command
 
 

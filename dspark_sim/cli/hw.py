@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from dspark_sim.hardware.profile import HardwareProfile
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look into hardware profiles (step-cost tables), and check them."
+    no_args_is_help=True,
+    add_completion=False,
+    help="Look into hardware profiles (step-cost tables), and check them.",
 )
 app.command("import")(import_table)
 app.command("export")(export)

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+#: Headings of help pages.
+SERVING = "Requests that arrive in time, and the engines that serve them"
+OUTPUT = "Output and speed"
+
 TraceOption = Annotated[str, typer.Option("--trace", help="Acceptance trace: a path or a shipped name.")]
 HwOption = Annotated[str, typer.Option("--hw", help="Hardware profile: a path or a shipped name.")]
 BelievedOption = Annotated[
@@ -57,12 +61,17 @@ SlaOption = Annotated[
     typer.Option("--sla", help="Anchors [tok/s/user], as in 80,120: readings and lines in the picture."),
 ]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", min=0, help="Worker processes; 0: one per core where it pays.")
+    int,
+    typer.Option(
+        "--jobs", min=0, help="Worker processes; 0: one per core where it pays.", rich_help_panel=OUTPUT
+    ),
 ]
 BackendOption = Annotated[
     str,
     typer.Option(
-        "--backend", help="Where points are computed: local, or ray (the cluster of RAY_ADDRESS; extra: ray)."
+        "--backend",
+        help="Where points are computed: local, or ray (the cluster of RAY_ADDRESS; extra: ray).",
+        rich_help_panel=OUTPUT,
     ),
 ]
 FastOption = Annotated[
@@ -70,30 +79,51 @@ FastOption = Annotated[
     typer.Option(
         "--fast/--no-fast",
         help="Compiled step (extra: fast); same figures. Default: for long closed loops if it is there.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace what the output folder holds of another run.")
+    bool,
+    typer.Option(
+        "--force", help="Replace what the output folder holds of another run.", rich_help_panel=OUTPUT
+    ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+    bool,
+    typer.Option(
+        "--json", help="One JSON document on stdout and nothing else there.", rich_help_panel=OUTPUT
+    ),
 ]
 WorkloadOption = Annotated[
     str | None,
-    typer.Option("--workload", help="Request table: arrivals and lengths, instead of users in a loop."),
+    typer.Option(
+        "--workload",
+        help="Request table: arrivals and lengths, instead of users in a loop.",
+        rich_help_panel=SERVING,
+    ),
 ]
 ArrivalsOption = Annotated[
     str | None,
-    typer.Option("--arrivals", help="Arrivals by spec: poisson:rate=5, gamma:rate=5,cv=2, burst:n=1000, ..."),
+    typer.Option(
+        "--arrivals",
+        help="Arrivals by spec: poisson:rate=5, gamma:rate=5,cv=2, burst:n=1000, ...",
+        rich_help_panel=SERVING,
+    ),
 ]
 RateScaleOption = Annotated[
-    str, typer.Option("--rate-scale", help="Arrivals come so many times as fast: one number or a comma list.")
+    str,
+    typer.Option(
+        "--rate-scale",
+        help="Arrivals come so many times as fast: one number or a comma list.",
+        rich_help_panel=SERVING,
+    ),
 ]
 SloOption = Annotated[
     list[str] | None,
     typer.Option(
         "--slo",
         help="Objective: tpot_p99=25ms, ttft_p99=2s; metrics ttft, tpot, e2e, queue; any quantile; repeats.",
+        rich_help_panel=SERVING,
     ),
 ]
 WarmupOption = Annotated[
@@ -102,31 +132,53 @@ WarmupOption = Annotated[
         "--warmup",
         help="Share of the requests, in order of arrival, that are served but not measured. "
         "Default: 0.25 under --arrivals, 0 (measured whole) under a workload's own and a burst.",
+        rich_help_panel=SERVING,
     ),
 ]
 RequestsOption = Annotated[
     int | None,
-    typer.Option("--requests", min=1, help="How many requests arrive. Default: all of the workload."),
+    typer.Option(
+        "--requests",
+        min=1,
+        help="How many requests arrive. Default: all of the workload.",
+        rich_help_panel=SERVING,
+    ),
 ]
 MixOption = Annotated[
     list[str] | None,
-    typer.Option("--mix", help="FILE=weight, repeats: arriving requests replay texts of several traces."),
+    typer.Option(
+        "--mix",
+        help="FILE=weight, repeats: arriving requests replay texts of several traces.",
+        rich_help_panel=SERVING,
+    ),
 ]
 PrefillOption = Annotated[
     str,
     typer.Option(
         "--prefill",
         help="Prompts: none, mixed[:budget=8192], separate[:budget=8192], disaggregated[:workers=1].",
+        rich_help_panel=SERVING,
     ),
 ]
-ReplicasOption = Annotated[int, typer.Option("--replicas", min=1, help="Engines behind the router.")]
-RouterOption = Annotated[str, typer.Option("--router", help="round-robin, least-loaded or two-choices.")]
+ReplicasOption = Annotated[
+    int, typer.Option("--replicas", min=1, help="Engines behind the router.", rich_help_panel=SERVING)
+]
+RouterOption = Annotated[
+    str, typer.Option("--router", help="round-robin, least-loaded or two-choices.", rich_help_panel=SERVING)
+]
 LockstepOption = Annotated[
     bool,
-    typer.Option("--lockstep", help="Replicas are attention ranks: a step lasts as long as its slowest."),
+    typer.Option(
+        "--lockstep",
+        help="Replicas are attention ranks: a step lasts as long as its slowest.",
+        rich_help_panel=SERVING,
+    ),
 ]
 TimelineOption = Annotated[
-    Path | None, typer.Option("--timeline", help="Chrome trace of the one run, OUT.json.gz, for Perfetto.")
+    Path | None,
+    typer.Option(
+        "--timeline", help="Chrome trace of the one run, OUT.json.gz, for Perfetto.", rich_help_panel=OUTPUT
+    ),
 ]
 
 

@@ -9,7 +9,9 @@ import typer
 
 from dspark_sim.errors import InputError
 
-app = typer.Typer(no_args_is_help=True, help="A verification policy of your own, in one file.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="A verification policy of your own, in one file."
+)
 
 TEMPLATE = '''\
 """{name}: one sentence on what this policy does, and where it comes from."""

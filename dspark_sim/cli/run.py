@@ -16,7 +16,11 @@ DEFAULT_LOAD = "64"
 
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder for points and pictures. Default: runs/TRACE-HW, none with --json."),
+    typer.Option(
+        "--out",
+        help="Folder for points and pictures. Default: runs/TRACE-HW, none with --json.",
+        rich_help_panel=o.OUTPUT,
+    ),
 ]
 
 

@@ -37,10 +37,16 @@ def sweep(
     backend: o.BackendOption = "local",
     fast: o.FastOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many points there are and about how long they take.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say how many points there are and about how long they take.",
+            rich_help_panel=o.OUTPUT,
+        ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.")
+        Path | None,
+        typer.Option("--out", help="Result folder. Default: sweeps/TRACE-HW.", rich_help_panel=o.OUTPUT),
     ] = None,
     force: o.ForceOption = False,
     json_out: o.JsonOption = False,
