@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +210,35 @@ def test_texts_packed_together_do_not_see_each_other(pair, corpus: Path, serial:
     torch.testing.assert_close(hidden, each, atol=1e-5, rtol=1e-5)
     for name in ("valid_KG", "previous_KG", "labels_N", "target_Nd", "lse_N"):
         assert torch.equal(getattr(packed, name), torch.cat([getattr(blocks, name) for blocks in alone]))
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_the_backbone_is_one_graph_for_texts_of_any_length(pair, corpus: Path, serial: bool) -> None:
+    """What ``compiled`` hands to the compiler has no break, is traced once, and computes the same."""
+    target, drafter = pair
+    if serial:
+        drafter = tiny_pair(8, head="none", serial=True, gamma=3)[1]
+        drafter.bind_target(target.embed, target.lm_head)
+    traced = []
+
+    def backend(graph, _):
+        traced.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(run_blocks, dynamic=True, fullgraph=True, backend=backend)
+    long_texts = [t for t in TrainSet(corpus, 20).validation(9) if t.response_len > 4]
+    for first in range(3):
+        blocks = make_blocks(drafter, [(t, all_anchors(t)) for t in long_texts[first : first + 2]])
+        torch.testing.assert_close(compiled(drafter, blocks), run_blocks(drafter, blocks))
+    assert len(traced) == 1
+
+
+@pytest.mark.slow
+def test_a_compiled_run_learns_what_a_plain_one_does(pair, corpus: Path, tmp_path: Path) -> None:
+    plain = train(learner(pair), corpus, tmp_path / "plain", CONFIG)
+    compiled = train(learner(pair), corpus, tmp_path / "compiled", replace(CONFIG, compiled=True))
+    for (name, one), two in zip(plain.state_dict().items(), compiled.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-3, msg=name)
 
 
 def test_training_improves_the_drafter(pair, corpus: Path, tmp_path: Path) -> None:

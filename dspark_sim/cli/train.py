@@ -47,6 +47,10 @@ def train(
         str, typer.Option(help="cpu, or cuda (the frozen target and products in bfloat16).")
     ] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Threads.")] = 1,
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the backbone's pass; default: on cuda only."),
+    ] = None,
 ) -> None:
     """Train a drafter against the frozen target's stored features; kill and repeat to resume.
 
@@ -62,7 +66,7 @@ def train(
     ids = _draft_ids(corpus, out, draft_vocab, loaded)
     config = drafter_config(loaded, head=head, gamma=gamma, layers=layers, rank=rank, ids=ids)
     drafter = init_from_target(config, loaded, seed)
-    settings = TrainConfig(total_anchors=anchors, lr=lr, seed=seed)
+    settings = TrainConfig(total_anchors=anchors, lr=lr, seed=seed, compiled=compiled)
     with _progress(anchors) as report:
         run_training(drafter, corpus, out, settings, on_progress=report, stop_after_s=stop_after_s)
     _draw_curve(out, config.kind, loaded.config.name)

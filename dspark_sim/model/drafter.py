@@ -8,14 +8,13 @@ Shape suffixes: see layers.py; K here counts anchors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspark_sim.errors import InputError
 from dspark_sim.model.confidence import ConfidenceHead
+from dspark_sim.model.context import SequenceContext, unseen
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.heads import SequentialHead, make_head
 from dspark_sim.model.layers import (
@@ -30,23 +29,6 @@ from dspark_sim.model.layers import (
 )
 
 TAP_NORM_EPS = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceContext:
-    """Context keys and values of one whole text, for ``block_hidden_at``.
-
-    Attributes:
-        keys, values: a [T, heads, D] tensor per layer.
-    """
-
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-
-
-def unseen(slots_T: Tensor, anchors_K: Tensor, starts_K: Tensor) -> Tensor:
-    """Context that a block may not see, [K, 1, T]: from its anchor on, and before its text."""
-    return ((slots_T >= anchors_K[:, None]) | (slots_T < starts_K[:, None]))[:, None]
 
 
 class Drafter(nn.Module):

@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dspark_sim.model.drafter import Drafter, SequenceContext
+from dspark_sim.model.context import SequenceContext
+from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.layers import KVCache
 from dspark_sim.model.sampling import draw, probabilities
 from dspark_sim.model.serial import CachedPasses, SerialDrafter, SharedPasses

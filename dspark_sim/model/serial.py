@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dspark_sim.errors import InputError
-from dspark_sim.model.drafter import Drafter, SequenceContext, unseen
+from dspark_sim.model.context import SequenceContext, unseen
+from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafter_config import DrafterConfig
 from dspark_sim.model.layers import KVCache, RMSNorm, as_rows, attend, attend_shared, rope_tables
 

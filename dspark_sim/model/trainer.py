@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from dspark_sim.model.loading import read_json, read_safetensors
 from dspark_sim.model.losses import Losses, LossWeights, draft_losses, position_weights
 from dspark_sim.model.serial import SerialDrafter
 from dspark_sim.model.target import Target
-from dspark_sim.model.trainset import TrainSet, draw_anchors, make_blocks, run_blocks
+from dspark_sim.model.trainset import Blocks, TrainSet, draw_anchors, make_blocks, run_blocks
 from dspark_sim.rng import stream
 
 
@@ -49,6 +50,8 @@ class TrainConfig:
         checkpoint_s: seconds between checkpoints.
         bf16: matrix products of backbone and gradients in bfloat16 (weights, losses and optimizer
             stay in float32); None decides by what the device is fast at.
+        compiled: the backbone's pass through ``torch.compile``; None: on accelerators. On a CPU core it
+            saves a twelfth of the pass and costs 40 seconds at the start.
     """
 
     total_anchors: int = 350_000
@@ -63,6 +66,7 @@ class TrainConfig:
     validate_every: int = 25_000
     checkpoint_s: float = 120.0
     bf16: bool | None = None
+    compiled: bool | None = None
     seed: int = 0
     loss: LossWeights = field(default_factory=LossWeights)
 
@@ -115,11 +119,12 @@ def step_losses(
     temperature: float,
     loss: LossWeights,
     bf16: bool = False,
+    run: Callable[[Drafter, Blocks], Tensor] = run_blocks,
 ) -> Losses:
-    """All losses of one batch of (text, anchors)."""
+    """All losses of one batch of (text, anchors); ``run`` is ``run_blocks``, or that function compiled."""
     blocks = make_blocks(drafter, batch)
     with torch.autocast(drafter.device.type, torch.bfloat16, enabled=bf16):
-        hidden_KGd = run_blocks(drafter, blocks)
+        hidden_KGd = run(drafter, blocks)
     hidden_KGd, valid = hidden_KGd.float(), blocks.valid_KG
     weights_G = position_weights(drafter.config.gamma, loss.decay, drafter.device)
     latent = drafter.head.block_latent(drafter.previous_index(blocks.previous_KG), hidden_KGd)
@@ -152,6 +157,10 @@ class Trainer:
         self.folder = folder
         self.temperature = data.info.temperature or 1.0
         self.bf16 = fast_bf16(drafter.device) if config.bf16 is None else config.bf16
+        on_accelerator = drafter.device.type != "cpu"
+        compiled = on_accelerator if config.compiled is None else config.compiled
+        # Texts and batches differ in length from step to step: one program for all of them.
+        self.run = torch.compile(run_blocks, dynamic=True) if compiled else run_blocks
         self.step = 0
         self.anchors = 0
         self.means: dict[str, float] = {}
@@ -167,7 +176,7 @@ class Trainer:
         for _ in range(self.config.texts_per_step):
             text = self.data.draw(random)
             batch.append((text, draw_anchors(text, self.config.anchors_per_text, random)))
-        losses = step_losses(self.drafter, batch, self.temperature, self.config.loss, self.bf16)
+        losses = step_losses(self.drafter, batch, self.temperature, self.config.loss, self.bf16, self.run)
         self.optimizer.zero_grad(set_to_none=True)
         losses.total.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.config.clip)
