@@ -118,6 +118,7 @@ def step_losses(
     batch: list[tuple[Text, Tensor]],
     temperature: float,
     loss: LossWeights,
+    *,
     bf16: bool = False,
     run: Callable[[Drafter, Blocks], Tensor] = run_blocks,
 ) -> Losses:
@@ -176,7 +177,9 @@ class Trainer:
         for _ in range(self.config.texts_per_step):
             text = self.data.draw(random)
             batch.append((text, draw_anchors(text, self.config.anchors_per_text, random)))
-        losses = step_losses(self.drafter, batch, self.temperature, self.config.loss, self.bf16, self.run)
+        losses = step_losses(
+            self.drafter, batch, self.temperature, self.config.loss, bf16=self.bf16, run=self.run
+        )
         self.optimizer.zero_grad(set_to_none=True)
         losses.total.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), self.config.clip)
