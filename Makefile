@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: bench docs slow setup check lint types imports test regress validate golden figures
+.PHONY: bench docs slow slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-ray setup check lint types imports test regress validate golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -34,8 +34,31 @@ validate: ## published measurements against the simulator, each case with its to
 golden: ## rewrite the golden files after a deliberate change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen
 
-slow: ## every example, README command, doc block and notebook as it stands, and the other long tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+SLOW := $(BIN)/python -m pytest -m slow --durations=5
+export MPLBACKEND ?= Agg
+
+slow: slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-ray ## all the long tests; -j2 for two cores
+
+slow-docs: ## blocks of README and docs as they stand
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_docs.py
+
+slow-pair: ## blocks and examples of the real pair, of tools and benchmarks, shortened
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_docs_shortened.py tests/test_examples_pair.py
+
+slow-examples: ## help examples as they stand
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_examples.py
+
+slow-cells: ## every rule on every trace and profile, and the bound above them
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_every_cell.py
+
+slow-capacity: ## capacity against a grid of its own
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_capacity.py
+
+slow-cases: ## published measurements
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_validation_cases.py
+
+slow-ray: ## a cluster that loses a node; skips without the extra ray
+	OMP_NUM_THREADS=1 $(SLOW) tests/test_ray.py
 
 docs: ## the site, in docs/_build; a test builds it too, so that check does
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
