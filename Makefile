@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: bench docs slow slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-ray setup check lint types imports test regress validate golden figures
+.PHONY: bench docs slow slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-rest setup check lint types imports test regress validate golden figures
 
 setup: ## a virtual environment with the simulator, the model pair and the tools
 	test -x $(BIN)/python || python3 -m venv $(VENV)
@@ -35,9 +35,11 @@ golden: ## rewrite the golden files after a deliberate change
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --force-regen
 
 SLOW := $(BIN)/python -m pytest -m slow --durations=5
+SLOW_FILES := $(addprefix tests/test_,docs.py docs_shortened.py examples.py examples_pair.py every_cell.py \
+	capacity.py validation_cases.py)
 export MPLBACKEND ?= Agg
 
-slow: slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-ray ## all the long tests; -j2 for two cores
+slow: slow-docs slow-pair slow-examples slow-cells slow-capacity slow-cases slow-rest ## all the long tests; -j2 for two cores
 
 slow-docs: ## blocks of README and docs as they stand
 	OMP_NUM_THREADS=1 $(SLOW) tests/test_docs.py
@@ -57,8 +59,8 @@ slow-capacity: ## capacity against a grid of its own
 slow-cases: ## published measurements
 	OMP_NUM_THREADS=1 $(SLOW) tests/test_validation_cases.py
 
-slow-ray: ## a cluster that loses a node; skips without the extra ray
-	OMP_NUM_THREADS=1 $(SLOW) tests/test_ray.py
+slow-rest: ## what no other part runs (Ray's cluster skips without the extra ray)
+	OMP_NUM_THREADS=1 $(SLOW) $(addprefix --ignore=,$(SLOW_FILES)) tests
 
 docs: ## the site, in docs/_build; a test builds it too, so that check does
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
