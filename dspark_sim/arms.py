@@ -8,7 +8,7 @@ from dspark_sim.errors import InputError
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.base import Policy
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.workload.traces import DrafterTrace
+from dspark_sim.workload.traces import DrafterTrace, Trace
 
 #: What is compared where no policy is given: no speculation, the paper's baseline, a fixed length,
 #: every drafted token, the paper's rule as written, and as it runs in production.
@@ -25,6 +25,39 @@ def unfit(policy: Policy, drafter: DrafterTrace, profile: HardwareProfile) -> st
     if policy.options.get("k", 0) > drafter.gamma:
         return f"drafter '{drafter.name}' drafts {drafter.gamma} tokens"
     return ""
+
+
+def own_drafter(policy: Policy, trace: Trace) -> DrafterTrace:
+    """Return the drafter of ``trace`` that a policy drafts with where none is named.
+
+    A policy of one kind of drafter (``mtp`` drafts in serial passes) takes the trace's drafter of that kind
+    if it drafts enough tokens; every other takes the trace's default, as does ``mtp`` on a trace without one.
+    """
+    kind = policy.info.draft_kind
+    of_kind = (d for d in trace.drafters.values() if d.kind == kind and d.gamma >= policy.options.get("k", 0))
+    return next(of_kind, trace.drafter())
+
+
+def own_arms(
+    policies: Iterable[Policy],
+    trace: Trace,
+    profile: HardwareProfile | None = None,
+    left_out: Callable[[str], None] = lambda words: None,
+) -> list[tuple[str, str]]:
+    """Return each policy with its own drafter; with ``profile``, as ``fitting_arms``, those that can run.
+
+    Raises:
+        InputError: none can.
+    """
+    arms: list[tuple[str, str]] = []
+    for policy in policies:
+        drafter = own_drafter(policy, trace)
+        why = unfit(policy, drafter, profile) if profile is not None else ""
+        if why:
+            left_out(f"{policy.label} left out: {why}")
+        else:
+            arms.append((drafter.name, policy.label))
+    return _some(arms)
 
 
 def fitting_arms(
@@ -46,9 +79,13 @@ def fitting_arms(
                 left_out(f"{policy.label} left out: {why}")
             else:
                 found.append((drafter.name, policy.label))
-    if not found:
+    return _some(found)
+
+
+def _some(arms: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    if not arms:
         raise InputError("no policy is left that drafter and profile can serve")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(arms))
 
 
 def choose_baseline(asked: str | None, labels: Iterable[str]) -> str:

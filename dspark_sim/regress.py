@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from annotated_types import Ge, Gt, MinLen
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from dspark_sim.arms import own_arms
 from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import write_text
 from dspark_sim.policies.registry import parse_policy, policies
@@ -138,12 +139,10 @@ def tasks_of(scenarios: Scenarios) -> list[Task]:
     """
     tasks: list[Task] = []
     for scenario in scenarios.scenarios:
-        labels = [parse_policy(spec).label for spec in scenario.policies or [i.example for i in policies()]]
+        rules = [parse_policy(spec) for spec in scenario.policies or [i.example for i in policies()]]
         for load in scenario.concurrency:
             setup = Setup(scenario.trace, scenario.hw, output_tokens=scenarios.output_tokens_per_user * load)
-            drafter = setup.load_trace().drafter(None).name
-            arms = [(drafter, label) for label in labels]
-            tasks += grid(setup, arms, [load], scenarios.seeds)
+            tasks += grid(setup, own_arms(rules, setup.load_trace()), [load], scenarios.seeds)
     return tasks
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from dspark_sim.arms import DEFAULT_POLICIES, fitting_arms
+from dspark_sim.arms import DEFAULT_POLICIES, fitting_arms, own_arms
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.profile import HardwareProfile, load_profile
 from dspark_sim.policies.registry import parse_policy
@@ -184,7 +184,7 @@ def run(
         concurrency: users of the closed loop, one number or several.
         seeds: replications, at seeds 0, 1, ...; two or more give intervals.
         output_tokens: output tokens to measure per point.
-        drafter: of the trace; None as in ``Trace.drafter``.
+        drafter: of the trace; None: each policy its own (``arms.own_drafter``).
         lag: lag of rules that read older confidences [steps]; None: their own.
         believed: cost that planners believe; None: the true one.
         overrides: fields of the profile to change, as in :func:`load_hardware`.
@@ -222,8 +222,11 @@ def choose_arms(
     """
     if isinstance(policies, str):
         raise InputError(f"policies={policies!r}: give a list of specs, as in [{policies!r}]")
-    found: DrafterTrace = setup.load_trace().drafter(drafter)
+    trace = setup.load_trace()
     asked = [parse_policy(spec, lag) for spec in policies or defaults]
+    if drafter is None:
+        return own_arms(asked, trace, None if policies else setup.load_profile())
+    found: DrafterTrace = trace.drafter(drafter)
     if policies:
         return list(dict.fromkeys((found.name, policy.label) for policy in asked))
     return fitting_arms(asked, [found], setup.load_profile())

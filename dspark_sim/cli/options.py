@@ -42,7 +42,10 @@ ReplicateOption = Annotated[
     ),
 ]
 DrafterOption = Annotated[
-    list[str] | None, typer.Option("--drafter", help="Drafter of the trace, repeats. Default: one of them.")
+    list[str] | None,
+    typer.Option(
+        "--drafter", help="Drafter of the trace, repeats. Default: dspark; for mtp, the mtp drafter."
+    ),
 ]
 LagOption = Annotated[
     int | None, typer.Option("--lag", min=0, help="Lag [steps] of rules that read older confidences.")

@@ -12,6 +12,7 @@ from dspark_sim.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from dspark_sim.engine.serving import Serving
+    from dspark_sim.policies.base import Policy
     from dspark_sim.sweeps.running import Setup, Task
 
 #: Load of a plan whose load is not users in a loop: as many as the profile lets run.
@@ -58,7 +59,7 @@ def make_plan(
     Raises:
         InputError: a file, policy, drafter, override or baseline that does not exist or does not fit.
     """
-    from dspark_sim.arms import DEFAULT_POLICIES, choose_baseline, fitting_arms
+    from dspark_sim.arms import DEFAULT_POLICIES, choose_baseline
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.sweeps.running import Setup, believed_doubts, grid, split_overrides
 
@@ -70,14 +71,8 @@ def make_plan(
     if serving is not None:
         serving.check()
         setup = replace(setup, serving=serving)
-    names: Sequence[str | None] = drafters or [None]
-    chosen = [setup.load_trace().drafter(name) for name in names]
     asked = [parse_policy(spec, lag) for spec in policies or defaults or DEFAULT_POLICIES]
-    # Policies asked for by name must run; with several drafters, where they can.
-    if not policies or len(chosen) > 1:
-        arms = fitting_arms(asked, chosen, setup.load_profile(), warn)
-    else:
-        arms = [(chosen[0].name, policy.label) for policy in asked]
+    arms = _arms(setup, asked, drafters, by_name=bool(policies))
     labels = list(dict.fromkeys(label for _, label in arms))
     against = choose_baseline(baseline, labels)
     tasks = grid(setup, dict.fromkeys(arms), loads, seeds, by_prompts=replicate == "prompts")
@@ -88,6 +83,21 @@ def make_plan(
     for doubt in believed_doubts(tasks):
         warn(f"--believed {believed}: {doubt}")
     return Plan(setup, tasks, against)
+
+
+def _arms(
+    setup: Setup, asked: Sequence[Policy], drafters: Sequence[str] | None, by_name: bool
+) -> list[tuple[str, str]]:
+    """Return the arms. Policies asked for by name must run; with several drafters, where they can."""
+    from dspark_sim.arms import fitting_arms, own_arms
+
+    trace = setup.load_trace()
+    if not drafters:
+        return own_arms(asked, trace, None if by_name else setup.load_profile(), warn)
+    chosen = [trace.drafter(name) for name in drafters]
+    if by_name and len(chosen) == 1:
+        return [(chosen[0].name, policy.label) for policy in asked]
+    return fitting_arms(asked, chosen, setup.load_profile(), warn)
 
 
 def _repays_compiling(tasks: Sequence[Task]) -> bool:
