@@ -101,8 +101,12 @@ def _footer_words(source: str, width: int) -> str:
 
 
 def name(key: Key, found: Mapping[Key, Any]) -> str:
-    """Return what a curve is called: the drafter is named only where there are several."""
-    return f"{key[1]} ({key[0]})" if len({drafter for drafter, _ in found}) > 1 else key[1]
+    """Return what a curve is called: the drafter is named only where its policy ran with several."""
+    return (
+        f"{key[1]} ({key[0]})"
+        if len({drafter for drafter, policy in found if policy == key[1]}) > 1
+        else key[1]
+    )
 
 
 def name_margin(found: Mapping[Key, Any]) -> float:
