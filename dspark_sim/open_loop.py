@@ -17,7 +17,9 @@ import numpy as np
 from dspark_sim.engine.simulator import serve
 from dspark_sim.errors import InputError
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.results.serving import Window, serving_figures, write_requests
+from dspark_sim.results.details import DETAIL
+from dspark_sim.results.serving import COOLDOWN, Window, serving_figures, write_requests
+from dspark_sim.results.serving_details import serving_detail
 from dspark_sim.results.slo import Slo
 from dspark_sim.schema import FloatArray, RunLog
 from dspark_sim.sweeps.running import Setup, Task
@@ -25,9 +27,6 @@ from dspark_sim.sweeps.workers import spread
 from dspark_sim.workload.arrivals import parse_arrivals
 from dspark_sim.workload.mix import Demand, Mix, demand_of_mix, demand_of_workload, make_mix, read_mix
 from dspark_sim.workload.workloads import read_workload
-
-#: Shares of the requests at both ends of arrivals that go on, which warm the service up and see it drain.
-WARMUP, COOLDOWN = 0.25, 0.05
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Arm:
         traffic: what arrives.
         rate_scale: arrivals come so many times as fast.
         warmup: share of the requests, in order of arrival, that are served and not measured; 0 measures
-            the run whole, else :data:`COOLDOWN` of them are left out at the end too.
+            the run whole, else ``COOLDOWN`` of them are left out at the end too.
         slos: objectives.
         records: file for one row a request; None: none.
     """
@@ -164,7 +163,8 @@ def measure(arm: Arm) -> dict[str, Any]:
     """Serve one run; write its records if they are wanted, and return its figures.
 
     Beside those of :func:`~dspark_sim.results.serving.serving_figures`: ``rate_scale``, and
-    ``offered_per_s``, the requests over the time to the last arrival.
+    ``offered_per_s``, the requests over the time to the last arrival, and its detail
+    (:mod:`~dspark_sim.results.serving_details`).
     """
     return figures_of(arm, serve_arm(arm))
 
@@ -176,10 +176,9 @@ def figures_of(arm: Arm, run: RunLog) -> dict[str, Any]:
     drawn = arm.traffic.draw(arm.task)
     window = Window.of(len(drawn.demand), arm.warmup, COOLDOWN) if arm.warmup else None
     offered = drawn.rate_per_s * arm.rate_scale
-    return {
-        "rate_scale": arm.rate_scale,
-        "offered_per_s": offered if np.isfinite(offered) else None,
-    } | serving_figures(run, arm.slos, window)
+    rate = {"rate_scale": arm.rate_scale, "offered_per_s": offered if np.isfinite(offered) else None}
+    detail = serving_detail(run, arm.task.setup.load_profile(), window)
+    return rate | serving_figures(run, arm.slos, window) | {DETAIL: detail}
 
 
 def measure_all(

@@ -32,6 +32,16 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
 )
+#: How far the page reaches past its window [px], and the words in charts that lie on each other.
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OVERLAPS = """(() => { const found = [];
+  for (const chart of document.querySelectorAll('svg.chart')) {
+    const words = [...chart.querySelectorAll('text')];
+    const boxes = words.map((t) => [t.textContent, t.getBoundingClientRect()]);
+    boxes.forEach(([a, x], i) => boxes.slice(0, i).forEach(([b, y]) => {
+      if (x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 1 && y.top < x.bottom - 1)
+        found.push(a + ' / ' + b); }));
+  } return found; })()"""
 WAIT_S = 90  # a busy machine starts a browser slowly
 
 

@@ -56,3 +56,21 @@ def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         return Outcome(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def browser_tab():
+    """The one headless browser of the tests of pages."""
+    from browser import browser_or_skip
+
+    browser = browser_or_skip()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def tab(browser_tab):
+    """A browser that has logged and requested nothing yet."""
+    browser_tab.errors.clear()
+    browser_tab.requests.clear()
+    return browser_tab

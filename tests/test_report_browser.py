@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 
 import pytest
-from browser import Browser, browser_or_skip
+from browser import OVERFLOW, OVERLAPS, Browser
 from test_report import EVIL, document, points, results
 
 from dspark_sim.results.compare import compare_document
 from dspark_sim.results.page_compare import compare_page
 from dspark_sim.results.page_report import report_page
 
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 CHARTS = ("frontier", "throughput", "budget", "stairs", "conditional", "positions", "reliability", "latency")
 
 
@@ -29,13 +28,6 @@ def pages(tmp_path_factory):
     )
     (folder / "compare.html").write_text(compare_page(pair), encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def tab():
-    browser = browser_or_skip()
-    yield browser
-    browser.close()
 
 
 def text(tab: Browser, selector: str) -> str:
@@ -58,17 +50,9 @@ def test_the_report_draws_silently_and_offline_at_two_widths_and_in_both_themes(
 
 
 def test_words_in_a_chart_do_not_overlap(tab, pages):
-    overlaps = """(() => { const found = [];
-      for (const chart of document.querySelectorAll('svg.chart')) {
-        const words = [...chart.querySelectorAll('text')];
-        const boxes = words.map((t) => [t.textContent, t.getBoundingClientRect()]);
-        boxes.forEach(([a, x], i) => boxes.slice(0, i).forEach(([b, y]) => {
-          if (x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 1 && y.top < x.bottom - 1)
-            found.push(a + ' / ' + b); }));
-      } return found; })()"""
     for width in (1200, 390):
         tab.open(pages / "report.html", width=width)
-        assert tab.run(overlaps) == []
+        assert tab.run(OVERLAPS) == []
 
 
 def test_a_policy_switches_off_everywhere_and_on_again(tab, pages):
@@ -139,6 +123,26 @@ def test_the_table_sorts_and_comes_as_csv(tab, pages):
         "users,drafter,policy,seeds,throughput [tok/s/GPU],throughput [tok/s/GPU] low95"
     )
     assert all(line.count(",") == lines[0].count(",") for line in lines)
+
+
+def test_the_table_starts_narrow_and_the_policy_stays_in_sight(tab, pages):
+    head = "document.querySelectorAll('#table thead th').length"
+    for width in (1280, 390):
+        tab.open(pages / "report.html", width=width)
+        room = "(({ clientWidth: w, firstChild: t }) => w - t.scrollWidth)(byId('table'))"
+        if width == 1280:
+            assert tab.run(room) >= 0
+        few = tab.run(head)
+        tab.run("byId('columns').click()")
+        assert tab.run(head) == few + 5
+        assert tab.run("byId('columns').getAttribute('aria-expanded')") == "true"
+        tab.run("document.querySelector('#table').scrollLeft = 9999")
+        name = tab.run("document.querySelector('#table tbody th').getBoundingClientRect().left")
+        assert name == pytest.approx(
+            tab.run("document.querySelector('#table').getBoundingClientRect().left"), abs=2
+        )
+        tab.run("byId('columns').click()")
+        assert tab.run(head) == few
 
 
 def test_the_load_and_the_theme_can_be_chosen(tab, pages):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dspark_sim.capacity.terms import Check, Probe, Question
-from dspark_sim.open_loop import COOLDOWN, WARMUP, Drawn, Traffic, serve_at
+from dspark_sim.open_loop import Drawn, Traffic, serve_at
 from dspark_sim.results.knee import load_knee
-from dspark_sim.results.serving import Window, serving_figures
+from dspark_sim.results.serving import COOLDOWN, WARMUP, Window, serving_figures
 from dspark_sim.results.slo import Slo, latencies
 from dspark_sim.results.stats import jackknife
 from dspark_sim.schema import FloatArray, RunLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from dspark_sim.cli.common import print_json, warn
 from dspark_sim.errors import InputError
 
 _MOST = 6  # sentences printed
+Names = tuple[str, str]
+Pairs = list[tuple[str, str]]
 
 
 def compare(
@@ -30,26 +32,43 @@ def compare(
 
     Example: dspark-sim compare sweeps/before sweeps/after --out changes.html
     """
-    from dspark_sim.results.compare import compare_document
-    from dspark_sim.results.page_compare import compare_page
-    from dspark_sim.results.store import read_results
+    from dspark_sim.results.serving_store import one_kind
 
-    results = read_results(first), read_results(second)
-    document = compare_document(*results, _names(first, second), [_pair(word) for word in pair or ()])
+    pairs = [_pair(word) for word in pair or ()]
+    names = _names(first, second, pairs)
+    served = one_kind([first, second])
+    document = (_of_arrivals if served else _of_users)(first, second, names, pairs)
     if out is not None:
         from dspark_sim.files import write_text
+        from dspark_sim.results.page_compare import compare_page, compare_served_page
 
-        write_text(out, compare_page(document))
+        write_text(out, (compare_served_page if served else compare_page)(document))
         warn(f"wrote {out}")
     if json_out:
         print_json(document)
     else:
-        _print(document)
+        _print(document, served=served)
 
 
-def _names(first: Path, second: Path) -> tuple[str, str]:
-    """Return short names that tell the two folders apart."""
+def _of_users(first: Path, second: Path, names: Names, pairs: Pairs) -> dict[str, Any]:
+    from dspark_sim.results.compare import compare_document
+    from dspark_sim.results.store import read_results
+
+    return compare_document(read_results(first), read_results(second), names, pairs)
+
+
+def _of_arrivals(first: Path, second: Path, names: Names, pairs: Pairs) -> dict[str, Any]:
+    from dspark_sim.results.compare_served import compare_served_document
+    from dspark_sim.results.serving_store import read_served
+
+    return compare_served_document(read_served(first), read_served(second), names, pairs)
+
+
+def _names(first: Path, second: Path, pairs: Pairs) -> Names:
+    """Return short names that tell the two sides apart: of one folder, those of the policies."""
     names = first.resolve().name, second.resolve().name
+    if first.resolve() == second.resolve() and len(pairs) == 1:
+        return pairs[0]
     return names if names[0] != names[1] else (str(first), str(second))
 
 
@@ -66,18 +85,18 @@ def _pair(word: str) -> tuple[str, str]:
     raise InputError(f"--pair {word!r}: expected POLICY=POLICY, as in --pair static:k=3=dspark-async")
 
 
-def _print(document: dict[str, object]) -> None:
-    from dspark_sim.results.compare_words import compare_question, compare_sentences, compare_table
+def _print(document: dict[str, Any], *, served: bool) -> None:
+    from dspark_sim.results import compare_served_words as of_arrivals
+    from dspark_sim.results import compare_words as of_users
     from dspark_sim.results.tables import footnotes
 
-    print(footnotes([compare_question(document), *_asked(document)]) + "\n")
-    print(compare_table(document) + "\n")
-    told = document["notes"]
-    assert isinstance(told, list), "compare_document lists them"
-    print(footnotes([*compare_sentences(document)[:_MOST], *told]))
-
-
-def _asked(document: dict[str, object]) -> list[str]:
-    differs = document["differs"]
-    assert isinstance(differs, list), "compare_document lists them"
-    return [f"asked differently: {line}" for line in differs]
+    if served:
+        question, table = of_arrivals.served_compare_question, of_arrivals.served_compare_table
+        sentences = of_arrivals.served_sentences
+    else:
+        question, table = of_users.compare_question, of_users.compare_table
+        sentences = of_users.compare_sentences
+    asked = [f"asked differently: {line}" for line in document["differs"]]
+    print(footnotes([question(document), *asked]) + "\n")
+    print(table(document) + "\n")
+    print(footnotes([*sentences(document)[:_MOST], *document["notes"]]))

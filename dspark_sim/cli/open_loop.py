@@ -85,7 +85,7 @@ def ask(traffic: Traffic, *, rate_scale: str, slo: Sequence[str] | None, warmup:
     Raises:
         InputError: a rate scale, objective or warm-up that does not hold.
     """
-    from dspark_sim.open_loop import WARMUP
+    from dspark_sim.results.serving import WARMUP
     from dspark_sim.results.slo import parse_slos
 
     scales = tuple(sorted({_scale(word.strip()) for word in rate_scale.split(",")}))
@@ -158,7 +158,8 @@ def serve_all(
         InputError: as :meth:`dspark_sim.open_loop.Traffic.draw`.
     """
     from dspark_sim.cli.folders import results_folder
-    from dspark_sim.open_loop import COOLDOWN
+    from dspark_sim.results.serving import COOLDOWN
+    from dspark_sim.results.serving_store import bare
     from dspark_sim.results.serving_tables import serving_notes
 
     about, folder = about_served(plan, asked), None
@@ -169,7 +170,7 @@ def serve_all(
         _write(folder, runs, about)
     words = serving_notes(runs, asked.warmup, COOLDOWN)
     if as_json:
-        print_json({"schema": SERVE_SCHEMA, "runs": runs, "notes": words, "about": about})
+        print_json({"schema": SERVE_SCHEMA, "runs": bare(runs), "notes": words, "about": about})
     else:
         _print(runs, about, words, objectives=bool(asked.slos))
 

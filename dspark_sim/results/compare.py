@@ -43,7 +43,8 @@ SIDES: dict[str, tuple[str, str, int, Callable[[Point], float]]] = {
 DETAILED = ("forward", "tokens", "padded", "eager")
 
 #: Parts of ``run.json`` that may differ -> how they are called.
-_PARTS = {name: name for name in ("trace", "profile", "settings", "code")} | {"believed": "believed cost"}
+_PARTS = {name: name for name in ("trace", "profile", "settings", "code", "serving", "traffic")}
+_PARTS |= {"believed": "believed cost", "slos": "objectives"}
 
 
 def compare_document(
@@ -61,7 +62,8 @@ def compare_document(
     Raises:
         InputError: nothing can be paired: no such policy, no shared load, or no shared seed.
     """
-    chosen = _pairs(a.points, b.points, pairs)
+    mine, theirs = list(arms(a.points)), list(arms(b.points))
+    chosen = pair_up(mine, theirs, pairs)
     detailed = has_details([*a.points, *b.points])
     sides = [name for name in SIDES if detailed or name not in DETAILED]
     rows = [row for pair in chosen for row in _rows(pair, a.points, b.points, sides)]
@@ -73,8 +75,8 @@ def compare_document(
         "names": list(names),
         "synthetic": a.about["trace"]["synthetic"] or b.about["trace"]["synthetic"],
         "same_texts": a.about["trace"]["sha256"] == b.about["trace"]["sha256"],
-        "differs": [*differences(a.about, b.about), *_policies(a.points, b.points, chosen)],
-        "arms": [_arm(pair, chosen) for pair in chosen],
+        "differs": [*differences(a.about, b.about), *policy_differences(mine, theirs, chosen)],
+        "arms": [pair_entry(pair, chosen) for pair in chosen],
         "changes": {name: words for name, (words, _) in CHANGES.items()},
         "sides": [{"id": s, "name": SIDES[s][0], "unit": SIDES[s][1], "digits": SIDES[s][2]} for s in sides],
         "rows": rows,
@@ -86,8 +88,12 @@ def compare_document(
 Pair = tuple[Key, Key]
 
 
-def _pairs(a: Sequence[Point], b: Sequence[Point], asked: Sequence[tuple[str, str]]) -> list[Pair]:
-    mine, theirs = list(arms(a)), list(arms(b))
+def pair_up(mine: Sequence[Key], theirs: Sequence[Key], asked: Sequence[tuple[str, str]]) -> list[Pair]:
+    """Return what of A is compared with what of B: as asked, or what both have, or the only one of each.
+
+    Raises:
+        InputError: nothing can be paired.
+    """
     if asked:
         return [pair for first, second in asked for pair in _asked(mine, theirs, first, second)]
     shared = [(key, key) for key in mine if key in theirs]
@@ -114,13 +120,14 @@ def _asked(mine: Sequence[Key], theirs: Sequence[Key], first: str, second: str) 
     return same or [(found[0][0], found[1][0])]
 
 
-def _arm(pair: Pair, chosen: Sequence[Pair]) -> dict[str, Any]:
+def pair_entry(pair: Pair, chosen: Sequence[Pair]) -> dict[str, Any]:
+    """Return what a page knows of one pair: names and look."""
     style = look(pair[1][1])
     keys = [key for both in chosen for key in both]
     first, second = (key_name(key, keys) for key in pair)
     drafters = list(dict.fromkeys(drafter for drafter, _ in keys))
     return {
-        "key": _id(pair),
+        "key": pair_id(pair),
         "name": second if pair[0] == pair[1] else f"{second} against {first}",
         "colours": [style.colour, style.text, style.on_dark],
         "marker": style.marker,
@@ -128,7 +135,8 @@ def _arm(pair: Pair, chosen: Sequence[Pair]) -> dict[str, Any]:
     }
 
 
-def _id(pair: Pair) -> str:
+def pair_id(pair: Pair) -> str:
+    """Return what rows of one pair are found by."""
     return "|".join(part for key in pair for part in key)
 
 
@@ -139,7 +147,9 @@ def _rows(pair: Pair, a: Sequence[Point], b: Sequence[Point], sides: Sequence[st
         seeds = sorted(set(mine[load]) & set(theirs[load]))
         if seeds:
             before, after = ([side[load][seed] for seed in seeds] for side in (mine, theirs))
-            rows.append({"key": _id(pair), "load": load, "seeds": len(seeds)} | _row(before, after, sides))
+            rows.append(
+                {"key": pair_id(pair), "load": load, "seeds": len(seeds)} | _row(before, after, sides)
+            )
     return rows
 
 
@@ -177,10 +187,10 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _policies(a: Sequence[Point], b: Sequence[Point], chosen: Sequence[Pair]) -> list[str]:
+def policy_differences(mine: Sequence[Key], theirs: Sequence[Key], chosen: Sequence[Pair]) -> list[str]:
     """Return in words which policies one side alone has, or is compared by."""
-    mine, theirs = (dict.fromkeys(policy for _, policy in arms(points)) for points in (a, b))
-    first, second = [p for p in mine if p not in theirs], [p for p in theirs if p not in mine]
+    held, other = (dict.fromkeys(policy for _, policy in keys) for keys in (mine, theirs))
+    first, second = [p for p in held if p not in other], [p for p in other if p not in held]
     differ = [f"{', '.join(first) or 'none'} → {', '.join(second) or 'none'}"] if first or second else []
     differ += [f"{x} → {y}" for (_, x), (_, y) in chosen if x != y and not (x in first and y in second)]
     return [f"policy: {'; '.join(differ)}"] if differ else []
@@ -192,4 +202,6 @@ def _words(value: Any, other: Any) -> str:
         rest = other if isinstance(other, Mapping) else {}
         own = {key: _words(item, rest.get(key)) for key, item in value.items() if rest.get(key) != item}
         return ", ".join(f"{key} {words}" for key, words in own.items() if words and key != "sha256")
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)[:60]
     return "" if value in (None, "") else str(value)[:60]

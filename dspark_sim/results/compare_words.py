@@ -8,7 +8,7 @@ from typing import Any
 from dspark_sim.results.tables import number, signed, text_table
 
 #: Changes smaller than this are not given as a reason [%].
-_WORTH_PCT = 0.5
+WORTH_PCT = 0.5
 
 
 def sentence(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -35,13 +35,13 @@ def bounds(triple: Sequence[float | None]) -> tuple[float, float] | None:
 def _reasons(row: Mapping[str, Any]) -> list[str]:
     change, a, b = row["change"], row["a"], row["b"]
     found = []
-    if abs(change["tau"][0]) >= _WORTH_PCT:
+    if abs(change["tau"][0]) >= WORTH_PCT:
         found.append(f"accepted length {signed(change['tau'][0])} ({_move(a, b, 'tau', 2)})")
-    if abs(change["step"][0]) >= _WORTH_PCT:
+    if abs(change["step"][0]) >= WORTH_PCT:
         found.append(f"step time {signed(change['step'][0])} ({_move(a, b, 'step', 2)} ms{_within(a, b)})")
     if found and _moved(a, b, "budget", 0.02):
         found.append(f"verification budget {_move(a, b, 'budget', 2)}")
-    if "padded" in a and abs(change["step"][0]) >= _WORTH_PCT and _moved(a, b, "padded", 1):
+    if "padded" in a and abs(change["step"][0]) >= WORTH_PCT and _moved(a, b, "padded", 1):
         found.append(f"steps of {_move(a, b, 'padded', 0)} tokens as captured")
     if "eager" in a and _moved(a, b, "eager", 0.05):
         found.append(f"past the capture limit in {_move(a, b, 'eager', 1)} % of steps")

@@ -15,9 +15,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-_SHARED = ("dom.js", "chart.js")
+_SHARED = ("dom.js", "scale.js", "chart.js", "controls.js")
 #: Kind of page -> its scripts beside the shared ones.
-_SCRIPTS = {"report": ("figures.js", "report.js"), "compare": ("compare.js",)}
+_SCRIPTS = {"report": ("figures.js", "report.js"), "served": ("served.js",), "compare": ("compare.js",)}
 _SYNTHETIC = "SYNTHETIC TRACE: acceptance was drawn from a model of acceptance, not recorded from a pair."
 
 
@@ -30,7 +30,7 @@ def page(kind: str, document: Mapping[str, Any], body: str) -> str:
     """Return a page as HTML text.
 
     Args:
-        kind: ``report`` or ``compare``: which script draws it.
+        kind: ``report``, ``served`` or ``compare``: which script draws it.
         document: its data; needs ``title``, and ``arms`` with the colours of each.
         body: what is in it before the script runs, escaped already.
     """

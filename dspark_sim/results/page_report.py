@@ -61,18 +61,22 @@ def _body(document: Mapping[str, Any]) -> str:
         _acceptance(detailed) if evidence else "",
         _reliability(evidence) if evidence else "",
         section("latency-s", "How requests feel", figure("latency", _LATENCY)) if detailed else "",
-        section("table-s", "All numbers", _TABLE),
-        _verdicts(document),
+        section("table-s", "All numbers", number_table("Means over seeds")),
+        verdicts(document),
         section("setup-s", "What was simulated", definitions(document["setup"]), bullets(document["notes"])),
         "</main>",
     ]
     return "\n".join(part for part in parts if part)
 
 
-_TABLE = (
-    "<p>Means over seeds; ± is half the 95% interval. A heading sorts. "
-    '<button type="button" id="csv">Download CSV</button></p><div class="wide" id="table" tabindex="0"></div>'
-)
+def number_table(what: str) -> str:
+    """Return the place of the table that sorts; ``what`` says what its numbers are."""
+    return (
+        f'<p class="tools"><span>{escape(what)}; ± is half the 95% interval. A heading sorts.</span> '
+        '<button type="button" id="columns" aria-expanded="false" aria-controls="table"></button> '
+        '<button type="button" id="csv">Download CSV</button></p>'
+        '<div class="wide" id="table" tabindex="0"></div>'
+    )
 
 
 def _answers(document: Mapping[str, Any]) -> str:
@@ -141,6 +145,7 @@ def _reliability(evidence: Mapping[str, Any]) -> str:
     )
 
 
-def _verdicts(document: Mapping[str, Any]) -> str:
+def verdicts(document: Mapping[str, Any]) -> str:
+    """Return the section that says of every policy whether its output is the target's."""
     rows = [[arm["name"], arm["verdict"]] for arm in document["arms"]]
     return section("lossless-s", "Is the output still the target's", definitions(rows))

@@ -37,6 +37,8 @@ COLUMNS: dict[str, tuple[str, str, int]] = {
     "tpot": ("median TPOT", "ms", 2),
     "tail": ("p99 TPOT", "ms", 2),
 }
+#: Columns that are there before the reader asks for all.
+FIRST = ("gpu", "vs", "user", "tau", "budget", "step")
 #: id -> column of a point, for what every folder has.
 _MEASURED = {
     "gpu": "tok_per_s_per_gpu",
@@ -76,11 +78,18 @@ def report_document(results: Results, frontier: Mapping[str, Any]) -> dict[str, 
         "setup": setup_words(about, points),
         "notes": notes(about, points),
         "baseline": frontier["baseline"],
-        "arms": [_arm(key, keys, points) for key in keys],
+        "arms": [arm_entry(key, keys, points) for key in keys],
         "loads": sorted({p["concurrency"] for p in points}),
         "slas": [_sla(sla, frontier) for sla in sorted({row["sla"] for row in frontier["sla"]})],
         "columns": [
-            {"id": name, "name": COLUMNS[name][0], "unit": COLUMNS[name][1], "digits": COLUMNS[name][2]}
+            {
+                "id": name,
+                "name": COLUMNS[name][0],
+                "unit": COLUMNS[name][1],
+                "digits": COLUMNS[name][2],
+                "first": name in FIRST,
+                "change": name == "vs",
+            }
             for name in shown
         ],
         "points": _rows(points, frontier["baseline"], detailed),
@@ -94,12 +103,13 @@ def key_name(key: Key, keys: Sequence[Key]) -> str:
     return f"{key[1]} ({key[0]})" if len({drafter for drafter, _ in keys}) > 1 else key[1]
 
 
-def _arm(key: Key, keys: Sequence[Key], points: Sequence[Point]) -> dict[str, Any]:
+def arm_entry(key: Key, keys: Sequence[Key], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a page knows of one (drafter, policy): names, look, verdict."""
     style = look(key[1])
     drafters = list(dict.fromkeys(drafter for drafter, _ in keys))
     verdict = next(p["lossless"] for p in points if (p["drafter"], p["policy"]) == key)
     return {
-        "key": _id(key),
+        "key": key_id(key),
         "name": key_name(key, keys),
         "drafter": key[0],
         "policy": key[1],
@@ -111,7 +121,8 @@ def _arm(key: Key, keys: Sequence[Key], points: Sequence[Point]) -> dict[str, An
     }
 
 
-def _id(key: Key) -> str:
+def key_id(key: Key) -> str:
+    """Return what rows of one (drafter, policy) are found by."""
     return f"{key[0]}|{key[1]}"
 
 
@@ -127,7 +138,7 @@ def _sla(sla: float, frontier: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reading(row: Mapping[str, Any], matched: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "key": _id((row["drafter"], row["policy"])),
+        "key": key_id((row["drafter"], row["policy"])),
         "gpu": _bounded(row["tok_per_s_per_gpu"], row["tok_per_s_per_gpu_ci95"]),
         "vs": _bounded(row["vs_baseline_pct"], row["vs_baseline_pct_ci95"]),
         "concurrency": row["concurrency"],
@@ -161,7 +172,7 @@ def _rows(points: Sequence[Point], baseline: str, detailed: bool) -> list[dict[s
         groups.setdefault(((p["drafter"], p["policy"]), p["concurrency"]), []).append(p)
     return [
         {
-            "key": _id(key),
+            "key": key_id(key),
             "load": load,
             "seeds": len(group),
             "strong": load in kept[key],

@@ -25,6 +25,8 @@ from dspark_sim.schema import FloatArray, IntArray, RequestLog, RunLog
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MS_PER_S = 1e3
+#: Shares of the requests at both ends of arrivals that go on, which warm the service up and see it drain.
+WARMUP, COOLDOWN = 0.25, 0.05
 #: Standard deviations of a queue's chance growth above which the load knee is called passed.
 _SURE = 3.0
 

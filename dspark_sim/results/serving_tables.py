@@ -29,10 +29,16 @@ COLUMNS: dict[str, tuple[str, int, bool]] = {
 _FEW_REQUESTS, _FEW_STAYS = 1000, 10
 
 
+def parts(path: str) -> list[str]:
+    """Return the keys of a dotted path, at most three: the middle one, an objective's name, may hold dots."""
+    first, *middle = path.split(".")
+    return [first, ".".join(middle[:-1]), middle[-1]] if len(middle) > 1 else [first, *middle]
+
+
 def value(figures: Figures, path: str) -> float | None:
     """Return the figure at a dotted path; None where the run has none."""
     found: Any = figures
-    for part in path.split("."):
+    for part in parts(path):
         found = found[part]
     return None if found is None else float(found)
 

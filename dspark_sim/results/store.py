@@ -132,13 +132,23 @@ def read_results(folder: Path) -> Results:
 
 
 def _with_details(points: list[Point], path: Path) -> list[Point]:
+    details = read_lines(path, len(points))
+    return points if details is None else [p | {DETAIL: d} for p, d in zip(points, details, strict=True)]
+
+
+def read_lines(path: Path, count: int) -> list[Any] | None:
+    """Return the ``count`` JSON documents of a file, one a line; None where there is no such file.
+
+    Raises:
+        DataError: it holds something else.
+    """
     if not path.is_file():
-        return points
+        return None
     lines = path.read_text(encoding="utf-8").splitlines()
-    if len(lines) != len(points):
-        raise DataError(path, "", f"holds {len(lines)} lines for {len(points)} points")
+    if len(lines) != count:
+        raise DataError(path, "", f"holds {len(lines)} lines for {count} points")
     try:
-        return [p | {DETAIL: json.loads(line)} for p, line in zip(points, lines, strict=True)]
+        return [json.loads(line) for line in lines]
     except ValueError as error:
         raise DataError(path, "", f"not JSON lines ({error})") from None
 
@@ -175,8 +185,8 @@ def _read_about(path: Path) -> dict[str, Any]:
     document = _read_json(path)
     if isinstance(document, dict) and document.get("schema") == SERVED_SCHEMA:
         raise InputError(
-            f"{path.parent}: holds requests that arrived in time, not users in a loop; its figures are in "
-            "points.parquet, and it has no frontier"
+            f"{path.parent}: holds requests that arrived in time, not users in a loop, and has no "
+            "frontier; `dspark-sim report` makes a page of it"
         )
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise DataError(path, "schema", f"expected '{SCHEMA}'; written by another version?")

@@ -30,12 +30,12 @@ class Chart {
     const inner = Math.max(190, Math.min(380, width * 0.5));
     const ticks = scale(now.y, inner, 0);
     const left = 34 + 7.4 * Math.max(...ticks.ticks.map((value) => ticks.words(value).length));
-    const rows = anchorRows(now.uprights || [], now.x, left, width);
+    this.x = scale(now.x, left, width - MARGIN.right);
+    const rows = anchorRows(now.uprights || [], now.x, this.x, width);
     const top = MARGIN.top + 16 * rows.count;
     const bottom = MARGIN.bottom + (lanes.length ? 10 + LANE * lanes.length : 0);
     const height = top + inner + bottom;
     this.box = { left, top, right: width - MARGIN.right, bottom: top + inner };
-    this.x = scale(now.x, left, this.box.right);
     this.y = scale(now.y, this.box.bottom, top);
     this.spots = [];
     this.svg.replaceChildren();
@@ -50,6 +50,7 @@ class Chart {
     this.svg.append(svg("defs", {}, this.clip()), this.body);
     if (now.y.zero) this.body.append(svg("path", { class: "axis", d: `M${this.box.left} ${this.y(0)}H${this.box.right}` }));
     if (now.diagonal) this.diagonal();
+    for (const level of now.levels || []) this.level(level);
     for (const series of now.series) this.series(series);
     lanes.forEach((lane, row) => this.lane(lane, row));
     this.mark = svg("circle", { r: 9, class: "mark", visibility: "hidden" });
@@ -101,6 +102,14 @@ class Chart {
     const { min, max } = this.now.x;
     const d = `M${this.x(min)} ${this.y(min)}L${this.x(max)} ${this.y(max)}`;
     this.body.append(svg("path", { class: "upright", d }));
+  }
+
+  // A bound: a dashed line across, its words at its left end, below it where there is no room above.
+  level({ y, label }) {
+    const at = this.y(y);
+    if (at < this.box.top) return;
+    const words = { class: "bound", x: this.box.left + 5, y: at < this.box.top + 14 ? at + 14 : at - 5 };
+    this.body.append(svg("path", { class: "upright", d: `M${this.box.left} ${at}H${this.box.right}` }), svg("text", words, label));
   }
 
   series(series) {
@@ -160,7 +169,7 @@ class Chart {
 
   anchors(uprights, width) {
     const { top, bottom } = this.box;
-    const rows = anchorRows(uprights, this.now.x, this.box.left, width);
+    const rows = anchorRows(uprights, this.now.x, this.x, width);
     uprights.forEach((upright, i) => {
       const x = Math.min(this.x(upright.x), this.box.right);
       const y = top - 5 - 16 * rows.row[i];
@@ -239,42 +248,4 @@ class Chart {
     this.tip.style.left = `${Math.max(0, Math.min(room, left))}px`;
     this.tip.style.top = `${Math.max(0, spot.y - this.tip.offsetHeight / 2)}px`;
   }
-}
-
-const path = (at) => at.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-const steps = (at) => at.map(([x, y], i) => (i ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `M${x.toFixed(1)} ${y.toFixed(1)}`)).join("");
-
-// axis: {min, max, log, ticks, percent, digits}; returns value -> pixel, with ticks and their words.
-function scale(axis, from, to) {
-  const turn = axis.log ? Math.log2 : (value) => value;
-  const low = turn(axis.min);
-  const span = turn(axis.max) - low || 1;
-  const place = (value) => from + ((turn(value) - low) / span) * (to - from);
-  place.ticks = axis.ticks || roundTicks(axis.min, axis.max, Math.abs(to - from) / (from < to ? 62 : 44));
-  const step = place.ticks.length > 1 ? Math.abs(place.ticks[1] - place.ticks[0]) : 1;
-  const digits = axis.percent || axis.ticks ? 0 : Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-  place.words = (value) => (axis.percent ? `${number(100 * value)} %` : number(value, digits));
-  return place;
-}
-
-function roundTicks(min, max, count) {
-  const rough = (max - min) / Math.max(2, count);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-  const first = Math.ceil(min / step - 1e-9);
-  const last = Math.floor(max / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
-}
-
-// Rows of the words above the plot, the rightmost lowest, so that no line crosses words to its left.
-function anchorRows(uprights, axis, low, width) {
-  const flat = (value) => low + ((value - axis.min) / (axis.max - axis.min)) * (width - MARGIN.right - low);
-  const start = uprights.map((u) => Math.min(flat(Math.min(u.x, axis.max)) + 5, width - WORD * u.label.length - 2));
-  const row = new Array(uprights.length).fill(0);
-  for (let i = uprights.length - 1; i >= 0; i -= 1) {
-    for (let j = i + 1; j < uprights.length; j += 1) {
-      if (start[i] + WORD * uprights[i].label.length + 8 > start[j]) row[i] = Math.max(row[i], row[j] + 1);
-    }
-  }
-  return { start, row, count: uprights.length ? 1 + Math.max(...row) : 0 };
 }

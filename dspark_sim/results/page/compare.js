@@ -1,4 +1,4 @@
-// The comparison: changes against users, and both sides in a table.
+// The comparison: changes against load, and both sides in a table.
 "use strict";
 
 const comparison = JSON.parse(byId("data").textContent);
@@ -7,10 +7,16 @@ const charts = [];
 const pairs = comparison.arms.map((arm, i) => ({ ...arm, look: `p${i}` }));
 const pairOf = Object.fromEntries(pairs.map((pair) => [pair.key, pair]));
 const visible = (row) => !hidden.has(row.key);
+const axis = comparison.axis || "users";
+const place = (row) => row.x ?? row.load; // where a row lies along the axis
+const words = (row) => number(place(row), comparison.axis ? 1 : 0);
+const inPoints = (id) => (comparison.points || []).includes(id); // a difference of percentages, no ratio
+const unitOf = (id) => (inPoints(id) ? "points" : "%");
+const moved = (id, triple) => (inPoints(id) ? signed(triple).replace(" %", " points") : signed(triple));
 
 function tipOf(row) {
-  const tip = [["users", number(row.load)]];
-  for (const [id, name] of Object.entries(comparison.changes)) tip.push([name, signed(row.change[id])]);
+  const tip = [[axis, words(row)]];
+  for (const [id, name] of Object.entries(comparison.changes)) tip.push([name, moved(id, row.change[id])]);
   for (const { id, name, unit, digits } of comparison.sides) {
     tip.push([name, `${number(row.a[id][0], digits)} → ${number(row.b[id][0], digits)} ${unit}`]);
   }
@@ -22,19 +28,20 @@ function change(id) {
   const values = rows.flatMap((row) => row.change[id]).filter((value) => value !== null);
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
   const room = 0.06 * (high - low) || 1;
-  const [first, last] = [comparison.loads[0], comparison.loads[comparison.loads.length - 1]];
-  const log = last > 16 * first;
+  const places = [...new Set(comparison.rows.map(place))].sort((x, y) => x - y);
+  const [first, last] = [places[0], places[places.length - 1]];
+  const log = !comparison.axis && last > 16 * first;
   return {
-    label: `Change of ${comparison.changes[id]} against users`,
-    x: { name: "users", min: log ? first : 0, max: last, log, ticks: comparison.loads },
-    y: { name: `change of ${comparison.changes[id]} [%]`, min: low - room, max: high + room, zero: true },
+    label: `Change of ${comparison.changes[id]} against ${axis}`,
+    x: { name: axis, min: log ? first : 0, max: comparison.axis ? 1.04 * last : last, log, ticks: comparison.axis ? null : places },
+    y: { name: `change of ${comparison.changes[id]} [${unitOf(id)}]`, min: low - room, max: high + room, zero: true },
     series: pairs.filter(visible).map((pair) => ({
       ...pair,
       points: comparison.rows
-        .filter((row) => row.key === pair.key)
+        .filter((row) => row.key === pair.key && row.change[id][0] !== null)
         .map((row) => {
           const [y, from, to] = row.change[id];
-          return { x: row.load, y, low: from, high: to, tip: tipOf(row) };
+          return { x: place(row), y, low: from, high: to, tip: tipOf(row) };
         }),
     })),
   };
@@ -42,44 +49,27 @@ function change(id) {
 
 function table() {
   const [a, b] = comparison.names;
-  const heads = [["users", ""], ["policy", ""], ["throughput change", "%"]];
-  for (const { name, unit } of comparison.sides) heads.push([`${name}: ${a}`, unit], [b, unit]);
+  const first = Object.keys(comparison.changes)[0];
+  const heads = [["policy", ""], [axis, ""], [`change of ${comparison.changes[first]}`, unitOf(first)]];
+  for (const { name, unit } of comparison.sides) heads.push([name, unit]);
   const rows = comparison.rows.filter(visible).map((row) => {
-    const pair = pairOf[row.key];
-    const sides = comparison.sides.flatMap(({ id, digits }) => [row.a[id], row.b[id]].map((triple) => el("td", {}, spread(triple, digits))));
-    return el(
-      "tr",
-      {},
-      el("td", {}, number(row.load)),
-      el("td", { class: `left named ${pair.look}` }, swatch(pair), ` ${pair.name}`),
-      el("td", {}, signed(row.change.gpu)),
-      ...sides,
-    );
+    const sides = comparison.sides.map(({ id, digits }) => {
+      const [before, after] = [row.a[id], row.b[id]].map((triple) => spread(triple, digits));
+      return el("td", {}, el("small", {}, before), before === after ? "" : after);
+    });
+    return el("tr", {}, named(pairOf[row.key]), el("td", {}, words(row)), cell(row.change[first], 1, true), ...sides);
   });
-  const head = heads.map(([name, unit], i) => el("th", { scope: "col", class: i === 1 ? "left" : null }, name, el("small", {}, unit || "\u00a0")));
-  byId("table").replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)));
+  const head = heads.map(([name, unit], i) => el("th", { scope: "col", class: i ? null : "left" }, name, el("small", {}, unit || "\u00a0")));
+  const caption = el("caption", {}, el("span", {}, `Small, above: ${a}. Below, where it differs: ${b}.`));
+  byId("table").replaceChildren(el("table", {}, caption, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)));
 }
 
 function redraw() {
-  [...byId("chips").children].forEach((chip, i) => chip.setAttribute("aria-pressed", String(!hidden.has(pairs[i].key))));
   charts.forEach((chart) => chart.draw());
   table();
 }
 
-function begin() {
-  themeButton(byId("theme"));
-  const buttons = pairs.map((pair) => {
-    const button = el("button", { type: "button", class: `chip ${pair.look}`, "aria-pressed": "true" }, swatch(pair), pair.name);
-    button.addEventListener("click", () => {
-      if (!hidden.delete(pair.key)) hidden.add(pair.key);
-      if (hidden.size === pairs.length) hidden.clear();
-      redraw();
-    });
-    return button;
-  });
-  byId("chips").replaceChildren(...buttons);
-  for (const id of ["gpu", "tau", "step"]) charts.push(new Chart(byId(id), () => change(id)));
-  redraw();
-}
-
-begin();
+themeButton(byId("theme"));
+policyChips(pairs, hidden, redraw);
+for (const id of Object.keys(comparison.changes)) if (byId(id)) charts.push(new Chart(byId(id), () => change(id)));
+redraw();

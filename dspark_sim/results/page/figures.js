@@ -2,7 +2,7 @@
 "use strict";
 
 const report = JSON.parse(byId("data").textContent);
-const state = { hidden: new Set(), load: report.loads[report.loads.length - 1], sla: 0, sort: "load", down: false };
+const state = { hidden: new Set(), load: report.loads[report.loads.length - 1], sla: 0 };
 const charts = [];
 const arms = report.arms.map((arm, i) => ({ ...arm, look: `p${i}` }));
 const armOf = Object.fromEntries(arms.map((arm) => [arm.key, arm]));

@@ -1,4 +1,4 @@
-// The report page: readings, table, CSV, controls.
+// The report page: readings, table, controls.
 "use strict";
 
 function readings() {
@@ -10,9 +10,9 @@ function readings() {
     el(
       "tr",
       { class: i === 0 && row.gpu[0] !== null ? "best" : null },
-      el("td", { class: `left named ${armOf[row.key].look}` }, swatch(armOf[row.key]), ` ${armOf[row.key].name}`),
-      el("td", {}, spread(row.gpu)),
-      el("td", {}, signed(row.vs)),
+      named(armOf[row.key]),
+      cell(row.gpu, 0),
+      cell(row.vs, 1, true),
       el("td", {}, number(row.concurrency, Number.isInteger(row.concurrency) ? 0 : 1)),
       el("td", {}, row.matched_user === null ? NONE : `${number(row.matched_user, 1)} (${signed(row.matched_vs)})`),
       el("td", { class: "left" }, row.gpu[0] === null ? `not met: fastest is ${number(row.fastest, 1)}` : row.at_end ? "highest load simulated" : ""),
@@ -25,82 +25,14 @@ function readings() {
   );
 }
 
-const sortValue = (row, id) => (id === "name" ? armOf[row.key].name : id === "load" ? row.load : id === "lossless" ? armOf[row.key].lossless : row[id][0]);
-
-function sorted() {
-  const turn = state.down ? -1 : 1;
-  return report.points.filter(shown).sort((a, b) => {
-    const [x, y] = [sortValue(a, state.sort), sortValue(b, state.sort)];
-    if (x === y) return 0;
-    if (x === null) return 1;
-    if (y === null) return -1;
-    return (x < y ? -1 : 1) * turn;
-  });
-}
-
-const FIXED = [
-  { id: "load", name: "users", unit: "" },
-  { id: "name", name: "policy", unit: "", left: true },
-];
-const LAST = [{ id: "lossless", name: "lossless", unit: "", left: true }];
-const headings = () => [...FIXED, ...report.columns, ...LAST];
-
-function table() {
-  const heads = headings().map((column) => {
-    const button = el("button", { type: "button", onclick: () => sortBy(column.id) }, column.name);
-    const unit = column.id === "vs" ? `% vs ${report.baseline}` : column.unit;
-    const sort = column.id === state.sort ? (state.down ? "descending" : "ascending") : null;
-    return el("th", { scope: "col", class: column.left ? "left" : null, "aria-sort": sort }, button, el("small", {}, unit || "\u00a0"));
-  });
-  const rows = sorted().map((row) => {
-    const arm = armOf[row.key];
-    const cells = report.columns.map(({ id, digits }) => el("td", {}, id === "vs" ? signed(row.vs).replace(" %", "") : spread(row[id], digits)));
-    return el(
-      "tr",
-      {},
-      el("td", {}, number(row.load)),
-      el("td", { class: `left named ${arm.look}` }, swatch(arm), ` ${arm.name}`),
-      ...cells,
-      el("td", { class: "left" }, arm.lossless),
-    );
-  });
-  byId("table").replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
-}
-
-function sortBy(id) {
-  state.down = state.sort === id ? !state.down : id !== "load" && id !== "name" && id !== "lossless";
-  state.sort = id;
-  const place = headings().findIndex((column) => column.id === id);
-  table();
-  byId("table").querySelectorAll("th button")[place].focus();
-}
-
-function csv() {
-  const quote = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  const label = ({ id, name, unit }) => (id === "vs" ? `change against ${report.baseline} [%]` : unit ? `${name} [${unit}]` : name);
-  const head = ["users", "drafter", "policy", "seeds"];
-  for (const column of report.columns) head.push(label(column), `${label(column)} low95`, `${label(column)} high95`);
-  const lines = [[...head, "lossless"]];
-  for (const row of sorted()) {
-    const arm = armOf[row.key];
-    const values = report.columns.flatMap(({ id }) => row[id].map((value) => (value === null ? "" : String(value))));
-    lines.push([String(row.load), arm.drafter, arm.policy, String(row.seeds), ...values, arm.lossless]);
-  }
-  return `${lines.map((line) => line.map(quote).join(",")).join("\n")}\n`;
-}
-
-function chips() {
-  const buttons = arms.map((arm) => {
-    const button = el("button", { type: "button", class: `chip ${arm.look}`, "aria-pressed": "true", title: arm.verdict }, swatch(arm), arm.name);
-    button.addEventListener("click", () => {
-      if (!state.hidden.delete(arm.key)) state.hidden.add(arm.key);
-      if (state.hidden.size === arms.length) state.hidden.clear();
-      refresh();
-    });
-    return button;
-  });
-  byId("chips").replaceChildren(...buttons);
-}
+const numbers = new Numbers({
+  rows: () => report.points.filter(shown),
+  columns: report.columns,
+  armOf,
+  against: report.baseline,
+  lead: { name: "users", unit: "", title: "users", words: (load) => number(load), value: String },
+});
+const csv = () => numbers.csv();
 
 function selectSla(index) {
   state.sla = index;
@@ -108,16 +40,15 @@ function selectSla(index) {
 }
 
 function refresh() {
-  [...byId("chips").children].forEach((chip, i) => chip.setAttribute("aria-pressed", String(!state.hidden.has(arms[i].key))));
   document.querySelectorAll("button.sla").forEach((button, i) => button.setAttribute("aria-pressed", String(i === state.sla)));
   charts.forEach((chart) => chart.draw());
   readings();
-  table();
+  numbers.draw();
 }
 
 function start() {
   themeButton(byId("theme"));
-  chips();
+  policyChips(arms, state.hidden, refresh);
   byId("load").append(...report.loads.map((load) => el("option", { value: load }, `${number(load)} users`)));
   byId("load").value = String(state.load);
   byId("load").addEventListener("change", (event) => {
@@ -125,7 +56,6 @@ function start() {
     refresh();
   });
   document.querySelectorAll("button.sla").forEach((button, i) => button.addEventListener("click", () => selectSla(i)));
-  byId("csv").addEventListener("click", () => download("dspark-sim.csv", csv()));
   const all = {
     frontier,
     throughput: () => againstLoad("gpu", "Throughput per GPU against users"),
