@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_sim.hardware.cost import StepCost
-from dspark_sim.validation import paper_cost, paper_predict, paper_run
+from dspark_sim.validation import derivation, paper_cost, paper_predict, paper_run
 from dspark_sim.validation.paper_cost import Curve, MtpStep, PaperStep, figure7, figure8, fit_mtp_step
 from dspark_sim.validation.paper_predict import DSPARK, predict
 from dspark_sim.validation.priors import (
-    AFTERWARDS,
     DSPARK_ACCEPTED_LEN,
-    MTP_PER_REQUEST,
+    FIRST_DECLARED,
     PAPER,
     draw,
     modes,
@@ -127,18 +126,53 @@ def test_priors_are_ranges_with_reasons(model):
         assert len(prior.why) > 20
 
 
-@pytest.mark.parametrize(("model", "floor"), [("V4-Pro", 0.92), ("V4-Flash", 0.67)])
-def test_no_token_may_be_faster_than_the_fastest_product(model, floor):
-    """What was declared afterwards: the share of the slope that tokens need at 1.48 PFLOP/s of FP8."""
-    active = {"V4-Pro": 49e9, "V4-Flash": 13e9}[model]
-    least_ms = 1e3 * 2 * active / 1.48e15
-    slopes_ms = [1.79 / 2 * fit_mtp_step(curve(model)).linear_ms for curve in (figure7, figure8)]
-    changed = AFTERWARDS["token_share"]
-    drafting = 1 + MTP_PER_REQUEST * PAPER[model]["draft_per_request"].mode * changed / 2
-    shares = [least_ms * drafting / slope for slope in slopes_ms]
-    assert min(shares) == pytest.approx(floor, abs=0.01)
-    assert max(shares) < 1
-    assert floor < changed <= PAPER[model]["token_share"].high
+@pytest.mark.parametrize("model", PAPER)
+def test_derived_priors_are_what_their_evidence_gives(model):
+    for name, derived in (("token_share", derivation.token_share(model)), ("traffic", derivation.traffic())):
+        stated = PAPER[model][name]
+        found = (derived.mode, derived.low, derived.high)
+        assert (stated.mode, stated.low, stated.high) == pytest.approx(found, abs=0.0051)
+    others = PAPER[model].keys() - {"token_share", "traffic"}
+    assert all(PAPER[model][name] == FIRST_DECLARED[model][name] for name in others)
+
+
+def test_priors_as_first_declared_stand():
+    """They entered the history before the first prediction: no later view may touch them."""
+    modes_then = {
+        "traffic": 0.0,
+        "dspark_shift": 0.0,
+        "token_share": 0.85,
+        "spread": 1.0,
+        "believed_slope": 1.0,
+    }
+    flash = modes_then | {"draft_fixed": 0.10, "draft_per_request": 0.65, "curve": 1.0}
+    pro = modes_then | {"draft_fixed": 0.08, "draft_per_request": 0.42, "curve": 1.0}
+    assert {model: modes(priors) for model, priors in FIRST_DECLARED.items()} == {
+        "V4-Flash": flash,
+        "V4-Pro": pro,
+    }
+
+
+def test_time_by_request_agrees_between_host_fits_and_the_two_models_slopes():
+    """Refits of vLLM's sweeps, and MTP-1's curves with the measured ratio of the two models' tokens."""
+    prior = derivation.per_request_us()
+    ratios = derivation.work_ratios()
+    found = derivation.per_request_by_sizes_us(ratios["measured"])
+    assert prior.low < found < prior.high
+    assert found == pytest.approx(prior.mode, rel=0.25)
+    by_width, by_parameters = (
+        derivation.per_request_by_sizes_us(ratios[what])
+        for what in ("layers times width", "active parameters")
+    )
+    assert by_width < prior.mode < by_parameters
+
+
+@given(theta=st.floats(0.005, 0.1), alpha=st.floats(0, 0.03), ratio=st.floats(2, 4))
+def test_the_two_slopes_give_back_the_time_by_request(theta, alpha, ratio):
+    slopes = {"V4-Flash": 2e3 * theta + 1e3 * alpha, "V4-Pro": 2e3 * ratio * theta + 1e3 * alpha}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derivation, "mtp_slope_us", slopes.__getitem__)
+        assert derivation.per_request_by_sizes_us(ratio) == pytest.approx(1e3 * alpha, abs=1e-6)
 
 
 def test_anchors_without_draws_have_no_interval():
@@ -146,7 +180,7 @@ def test_anchors_without_draws_have_no_interval():
     served = paper_run.Served(
         "V4-Flash", DSPARK, RUNNING, RUNNING, RUNNING, np.ones((2, 7)), np.ones((2, 7)), np.ones(7)
     )
-    rows = model.afterwards(served)
+    rows = model.anchors_first_declared(served)
     assert [row["sla"] for row in rows] == [80, 120]
     assert all("low" not in row and row["throughput_gain_pct"] > 0 for row in rows)
 

@@ -30,8 +30,8 @@ from dspark_sim.validation.paper_cost import (
 )
 from dspark_sim.validation.paper_predict import DSPARK, GAMMA, predict, step_at
 from dspark_sim.validation.priors import (
-    AFTERWARDS,
     DSPARK_ACCEPTED_LEN,
+    FIRST_DECLARED,
     MTP_ACCEPTED_LEN,
     PAPER,
     STRUCTURE,
@@ -196,13 +196,13 @@ class Model:
         rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
         return [self._anchor(row, concurrency, curves) for row in rows]
 
-    def afterwards(self, dspark: Served) -> list[dict[str, Any]]:
-        """Return the anchors at the most likely unknowns but for those declared afterwards; no intervals."""
-        changed = {name: np.array([value]) for name, value in AFTERWARDS.items()}
+    def anchors_first_declared(self, dspark: Served) -> list[dict[str, Any]]:
+        """Return the anchors at the modes of the priors as first declared; no intervals."""
+        first = {name: np.array([value]) for name, value in modes(FIRST_DECLARED[self.name]).items()}
         concurrency = _ANCHOR_CONCURRENCY
         shift = np.interp(concurrency, dspark.concurrency, dspark.shift)
         fit = fit_mtp_step(figure7(self.name))
-        curve = predict(fit, {**self.centre, **changed}, concurrency, DSPARK).tok_per_s_DC * shift
+        curve = predict(fit, first, concurrency, DSPARK).tok_per_s_DC * shift
         rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
         return [
             {key: value for key, value in self._anchor(row, concurrency, curve).items() if key not in _BOUNDS}
