@@ -6,6 +6,7 @@ G survivals, then -1 up to whole words of eight, so that rows are aligned and th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -18,13 +19,12 @@ from dspark_sim.errors import InputError
 from dspark_sim.policies import dspark, dspark_async
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import DraftKind, FloatArray, IntArray
+from dspark_sim.workload.shelf import AT_ONCE, slices
 from dspark_sim.workload.traces import DrafterTrace, Trace, quantise
 
 _LAGGED: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
 _SURVIVAL: WeakKeyDictionary[DrafterTrace, NDArray[np.float32]] = WeakKeyDictionary()
 _WORD = 8
-#: Anchors that a table is made of at once: what is on the way to it stays small.
-_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def build_replay(trace: Trace, drafter: DrafterTrace, policy: Policy) -> Replay:
         gamma=drafter.gamma,
         draft_kind=kind,
         draft_tokens=int(policy.options.get("k", drafter.gamma)) if serial else drafter.gamma,
-        accepted_N=drafter.accepted_N.astype(np.int64),  # the width of lengths: no cast in a step
+        accepted_N=accepted_table(drafter),
         survival_NG=drafter.survival_NG() if shown else None,
         confidence_NG=drafter.confidence_NG() if shown else None,
         survival_NW=survival_table(drafter) if reads != "none" else None,
@@ -96,25 +96,21 @@ def survival_table(drafter: DrafterTrace) -> NDArray[np.float32]:
         InputError: the trace holds no confidences.
     """
     if drafter not in _SURVIVAL:
-        _SURVIVAL[drafter] = mapped(drafter, "survival", _make_survival)
+        rows = len(drafter.logits_NG())
+        parts = (_padded(drafter.survival_of(some)) for some in slices(rows))
+        _SURVIVAL[drafter] = mapped(drafter, "survival", (rows, _width(drafter.gamma)), parts)
     return _SURVIVAL[drafter]
-
-
-def _make_survival(drafter: DrafterTrace) -> NDArray[np.float32]:
-    survival_NG = drafter.survival_NG()
-    table = _padded(*survival_NG.shape)
-    table[:, : drafter.gamma] = survival_NG
-    return table
 
 
 def _width(gamma: int) -> int:
     return (gamma // _WORD + 1) * _WORD
 
 
-def _padded(rows: int, gamma: int) -> NDArray[np.float32]:
-    """Return a table of ones with its pads."""
+def _padded(survival_XG: FloatArray) -> NDArray[np.float32]:
+    """Return rows of survivals with their pads [X, W]."""
+    rows, gamma = survival_XG.shape
     table = np.full((rows, _width(gamma)), -1, dtype=np.float32)
-    table[:, :gamma] = 1
+    table[:, :gamma] = survival_XG
     return table
 
 
@@ -130,27 +126,41 @@ def lagged_table(drafter: DrafterTrace) -> NDArray[np.float32]:
         InputError: the trace holds no free block.
     """
     if drafter not in _LAGGED:
-        drafter.logits_NG(free=True)
-        _LAGGED[drafter] = mapped(drafter, "lagged", _make_lagged)
+        rows = len(drafter.logits_NG(free=True)) * drafter.gamma + 1
+        _LAGGED[drafter] = mapped(drafter, "lagged", (rows, _width(drafter.gamma)), _lagged_parts(drafter))
     return _LAGGED[drafter]
 
 
-def _make_lagged(drafter: DrafterTrace) -> NDArray[np.float32]:
-    coupled, free = drafter.confidence_NG(), drafter.confidence_NG(free=True)
-    rows, gamma = coupled.shape
-    table = _padded(rows * gamma + 1, gamma)
-    by_anchor = table[:-1].reshape(rows, gamma, -1)
-    for first in range(0, rows, _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
+def _lagged_parts(drafter: DrafterTrace) -> Iterator[NDArray[np.float32]]:
+    gamma = drafter.gamma
+    for some in slices(len(drafter.accepted_N), AT_ONCE // gamma):
+        coupled, free = drafter.confidence_of(some), drafter.confidence_of(some, free=True)
+        part_NGG = np.empty((len(coupled), gamma, gamma))
         for verified in range(gamma):
             known = np.arange(gamma) <= verified
-            mixed: FloatArray = np.where(known, coupled[some], free[some])
-            by_anchor[some, verified, :gamma] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+            mixed: FloatArray = np.where(known, coupled, free)
+            part_NGG[:, verified] = quantise(np.cumprod(mixed, axis=1, dtype=np.float64))
+        yield _padded(part_NGG.reshape(-1, gamma))
+    yield _padded(np.ones((1, gamma)))
+
+
+def accepted_table(drafter: DrafterTrace) -> IntArray:
+    """Return the accepted tokens in the width of lengths [N]: a step need not cast them."""
+    if drafter.home is None:
+        return drafter.accepted_N.astype(np.int64)
+    rows = len(drafter.accepted_N)
+    parts = (drafter.accepted_N[some] for some in slices(rows))
+    table: IntArray = drafter.laid_out("accepted", np.int64, (rows,), parts)
     return table
 
 
 def share_tables(folder: Path, drafter: DrafterTrace, policy: Policy) -> None:
-    """Write the tables that runs of ``policy`` replay into ``folder``, for other processes to map."""
+    """Write the tables that runs of ``policy`` replay into ``folder``, for other processes to map.
+
+    Those of a trace that is mapped lie where every process finds them.
+    """
+    if drafter.home is not None:
+        return
     if policy.info.reads != "none" and drafter.has_confidence:
         write(folder, drafter, "survival", survival_table(drafter))
         if policy.lag and drafter.confidence_logit_free_NG is not None:

@@ -22,6 +22,7 @@ from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.policies.base import Policy
 from dspark_sim.schema import FloatArray, IntArray, RunLog
 from dspark_sim.workload.mix import Demand
+from dspark_sim.workload.shelf import slices
 from dspark_sim.workload.traces import Trace
 from dspark_sim.workload.visits import visited
 
@@ -245,10 +246,13 @@ class _Run:
 
     def mid_text(self, count: int, seed: int) -> tuple[IntArray, IntArray]:
         """Return requests and rows of ``count`` users of a loop that has run for long."""
-        row = visited(self._trace, self._drafter)
-        request = self._trace.request_N[row]
-        inside = (row < self._requests.last_S[request]) & self.fits_Q[request]
-        return mid_text(row[inside], request[inside], count, seed)
+        rows = visited(self._trace, self._drafter)
+        inside = np.empty(len(rows), dtype=bool)
+        for some in slices(len(rows)):
+            request = self._trace.request_of(rows[some])
+            inside[some] = (rows[some] < self._requests.last_S[request]) & self.fits_Q[request]
+        row = mid_text(rows, inside, count, seed)
+        return self._trace.request_of(row), row
 
     def log(self, source: Source, *, concurrency: int, seed: int, slots: int) -> RunLog:
         """Return the records of the finished run."""

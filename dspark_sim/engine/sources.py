@@ -15,6 +15,7 @@ from dspark_sim.engine.batching import RequestStream
 from dspark_sim.engine.requests import Tickets
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
+from dspark_sim.workload.shelf import AT_ONCE, slices
 
 Send = Callable[[IntArray], None]
 
@@ -137,8 +138,8 @@ class OpenLoop:
         """Arrivals do not wait for completions."""
 
 
-def mid_text(row: IntArray, request: IntArray, count: int, seed: int) -> tuple[IntArray, IntArray]:
-    """Return requests and rows of a loop that has run for long, as a look at a random round finds them.
+def mid_text(rows: IntArray, inside: NDArray[np.bool_], count: int, seed: int) -> IntArray:
+    """Return rows of a loop that has run for long, as a look at a random round finds them.
 
     A step has one round of every running request, so what is found in a slot is uniform over rounds:
     long texts are met more often, and so are hard ones, whose rounds commit less. The rounds of a
@@ -147,10 +148,22 @@ def mid_text(row: IntArray, request: IntArray, count: int, seed: int) -> tuple[I
     keep them comparable under one seed.
 
     Args:
-        row: anchors that a full-block replay drafts from.
-        request: the request of each.
+        rows: anchors that a full-block replay drafts from.
+        inside: which of them may be drawn.
         count: how many.
         seed: of the stream ``start``.
     """
-    drawn = stream(seed, "start").integers(len(row), size=count)
-    return request[drawn], row[drawn]
+    drawn = stream(seed, "start").integers(np.count_nonzero(inside), size=count)
+    return rows[_place(inside, drawn)]
+
+
+def _place(inside: NDArray[np.bool_], nth: IntArray) -> IntArray:
+    """Return where the ``nth`` true values are, counted from 0; their list, a large one, is never made."""
+    ends = np.cumsum([np.count_nonzero(inside[some]) for some in slices(len(inside))])
+    block = np.searchsorted(ends, nth, side="right")
+    place = np.empty_like(nth)
+    for b in np.unique(block):
+        mine = block == b
+        true = np.flatnonzero(inside[b * AT_ONCE : (b + 1) * AT_ONCE])
+        place[mine] = b * AT_ONCE + true[nth[mine] - (ends[b - 1] if b else 0)]
+    return place

@@ -6,7 +6,7 @@ A table goes by the content of the confidences that it is made of, so that no pr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +24,19 @@ def look_in(folder: str | None) -> None:
     _folders[:] = [Path(folder)] if folder is not None else []
 
 
-def mapped(drafter: DrafterTrace, kind: str, make: Callable[[DrafterTrace], Table]) -> Table:
-    """Return the table of that kind: mapped into memory if a file has it, else made by ``make``."""
-    for folder in _folders:
+def mapped(drafter: DrafterTrace, kind: str, shape: tuple[int, int], parts: Iterable[Table]) -> Table:
+    """Return the table of that kind: mapped into memory if a file has it, else made of ``parts``.
+
+    The table of a trace that is mapped itself is written beside it.
+    """
+    for folder in _folders if drafter.home is None else ():
         path = _path(folder, drafter, kind)
         if path.is_file():
             # Pages are shared until somebody writes, which nobody does; read-only arrays are another type
             # to the compiler.
             return np.asarray(np.load(path, mmap_mode="c"))
-    return make(drafter)
+    table: Table = drafter.laid_out(kind, np.float32, shape, parts)
+    return table
 
 
 def write(folder: Path, drafter: DrafterTrace, kind: str, table: Table) -> None:

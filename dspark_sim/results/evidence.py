@@ -16,13 +16,16 @@ from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.hardware.tables import capture_sizes
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
-from dspark_sim.workload.calibration import ECE_BINS, Calibration, ece
+from dspark_sim.workload.calibration import ECE_BINS, Calibration
 from dspark_sim.workload.calibration import Evidence as Rounds
+from dspark_sim.workload.shelf import slices
 from dspark_sim.workload.traces import DrafterTrace, Trace
 from dspark_sim.workload.visits import bootstrap, count, evidence, visited
 
 RESAMPLES = 200
 _LEVEL = (0.025, 0.975)
+#: Rounds that are scored at once.
+_ROUNDS = 1 << 16
 
 
 def gather(
@@ -59,54 +62,70 @@ def _drafter(trace: Trace, drafter: DrafterTrace) -> dict[str, Any]:
         "calibration": drafter.calibration.method,
     }
     if drafter.has_confidence:
-        rounds = evidence(trace, drafter, anchors)
-        _, prompt_M = np.unique(np.array(trace.prompt_key)[trace.request_N[anchors]], return_inverse=True)
+        prompts, prompt_Q = np.unique(trace.prompt_key, return_inverse=True)
         raw = Calibration.identity(drafter.gamma)
+        bins = _Bins(len(prompts)), _Bins(len(prompts))
+        for some in slices(len(anchors), _ROUNDS):
+            rounds = evidence(trace, drafter, anchors[some])
+            prompt_M = prompt_Q[trace.request_of(anchors[some])]
+            for kept, calibration in zip(bins, (raw, drafter.calibration), strict=True):
+                kept.add(rounds, calibration, prompt_M)
+        there = np.unique(prompt_Q[trace.request_of(anchors)])
         document["reliability"] = {
-            "raw": _reliability(rounds, raw, prompt_M),
-            "calibrated": _reliability(rounds, drafter.calibration, prompt_M),
+            name: kept.document(there) for name, kept in zip(("raw", "calibrated"), bins, strict=True)
         }
     return document
 
 
-def _reliability(rounds: Rounds, calibration: Calibration, prompt_M: IntArray) -> dict[str, Any]:
-    """Return, for survivals of all positions together, predicted against observed by bin, and the ECE."""
-    survival = np.cumprod(calibration.apply(rounds.logit_MG), axis=1)
-    inside, hits, prompts = [], [], []
-    for position in range(survival.shape[1]):
-        there, hit = rounds.outcome(position)
-        inside.append(survival[there, position])
-        hits.append(hit)
-        prompts.append(prompt_M[there])
-    predicted, hit = np.concatenate(inside), np.concatenate(hits)
-    return {"ece": ece(predicted, hit), "bins": _bins(predicted, hit, np.concatenate(prompts))}
+class _Bins:
+    """Survivals of all positions together, predicted against observed, by prompt [K] and bin [B]."""
 
+    def __init__(self, prompts: int) -> None:
+        self._every, self._hits, self._predicted = (np.zeros((prompts, ECE_BINS)) for _ in range(3))
+        self._gap_B: FloatArray = np.zeros(ECE_BINS)
 
-def _bins(predicted: FloatArray, hit: Any, prompt: IntArray) -> list[dict[str, float]]:
-    place = np.minimum((predicted * ECE_BINS).astype(np.int64), ECE_BINS - 1)
-    shape = (int(prompt.max(initial=0)) + 1, ECE_BINS)
-    cell = prompt * ECE_BINS + place
+    def add(self, rounds: Rounds, calibration: Calibration, prompt_M: IntArray) -> None:
+        """Take in some rounds."""
+        survival = np.cumprod(calibration.apply(rounds.logit_MG), axis=1)
+        inside, hits, prompts = [], [], []
+        for position in range(survival.shape[1]):
+            there, hit = rounds.outcome(position)
+            inside.append(survival[there, position])
+            hits.append(hit)
+            prompts.append(prompt_M[there])
+        predicted, hit = np.concatenate(inside), np.concatenate(hits).astype(np.float64)
+        place = np.minimum((predicted * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+        cell = np.concatenate(prompts) * ECE_BINS + place
+        shape = self._every.shape
+        weights = np.ones(len(cell)), hit, predicted
+        sums = [np.bincount(cell, weight, minlength=self._every.size).reshape(shape) for weight in weights]
+        self._every += sums[0]
+        self._hits += sums[1]
+        self._predicted += sums[2]
+        self._gap_B += np.bincount(place, hit - predicted, minlength=ECE_BINS)
 
-    def sums(weights: Any) -> FloatArray:
-        found = np.bincount(cell, weights, minlength=shape[0] * ECE_BINS)
-        return np.asarray(found.reshape(shape), dtype=np.float64)
-
-    every, hits = sums(np.ones(len(cell))), sums(hit.astype(np.float64))
-    mean = sums(predicted).sum(axis=0)
-    draws = stream(0, "reliability").multinomial(shape[0], np.full(shape[0], 1 / shape[0]), size=RESAMPLES)
-    with np.errstate(invalid="ignore"):
-        low, high = np.nanquantile((draws @ hits) / np.maximum(draws @ every, 1e-9), _LEVEL, axis=0)
-    total = every.sum(axis=0)
-    return [
-        {
-            "rounds": int(total[b]),
-            "predicted": float(mean[b] / total[b]),
-            "observed": float(hits[:, b].sum() / total[b]),
-            "low": float(low[b]),
-            "high": float(high[b]),
-        }
-        for b in np.flatnonzero(total)
-    ]
+    def document(self, there: IntArray) -> dict[str, Any]:
+        """Return the bins with their intervals, over the prompts ``there``, and the ECE of
+        :func:`dspark_sim.workload.calibration.ece`."""
+        every, hits = self._every[there], self._hits[there]
+        total, mean = every.sum(axis=0), self._predicted[there].sum(axis=0)
+        random, share = stream(0, "reliability"), np.full(len(there), 1 / max(len(there), 1))
+        draws = (random.multinomial(len(there), share) for _ in range(RESAMPLES))
+        ratios = [(draw @ hits) / np.maximum(draw @ every, 1e-9) for draw in draws]
+        with np.errstate(invalid="ignore"):
+            low, high = np.nanquantile(ratios, _LEVEL, axis=0)
+        bins = [
+            {
+                "rounds": int(total[b]),
+                "predicted": float(mean[b] / total[b]),
+                "observed": float(hits[:, b].sum() / total[b]),
+                "low": float(low[b]),
+                "high": float(high[b]),
+            }
+            for b in np.flatnonzero(total)
+        ]
+        error = float(np.abs(self._gap_B).sum() / total.sum()) if total.sum() else float("nan")
+        return {"ece": error, "bins": bins}
 
 
 def _cost(profile: HardwareProfile, most_tokens: int) -> dict[str, Any]:

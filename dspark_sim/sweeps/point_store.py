@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dspark_sim import __version__
-from dspark_sim.sweeps.code import code_hash
 from dspark_sim.files import write_text
 from dspark_sim.hardware.profile import HardwareProfile
 from dspark_sim.results.metrics import Point
+from dspark_sim.sweeps.code import code_hash
 from dspark_sim.sweeps.tasks import Setup, Task
 
 

@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dspark_sim.sweeps.code import code_hash
 from dspark_sim.errors import InputError
 from dspark_sim.files import atomic_path
+from dspark_sim.sweeps.code import code_hash
 
 #: Times that a task is started again after its worker or node was lost.
 RETRIES = 20
@@ -42,7 +42,7 @@ class Carried(Protocol):
 def spread_over_cluster(
     work: Callable[[Any], Any], items: Sequence[Any], jobs: int
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (index, ``work(item)``) as the cluster finishes them; see :func:`dspark_sim.sweeps.workers.spread`.
+    """Yield (index, ``work(item)``) as the cluster finishes them; see :func:`.workers.spread`.
 
     The cluster is that of ``RAY_ADDRESS``, or the one this process is connected to, or one made of this
     machine for as long as the process lives.

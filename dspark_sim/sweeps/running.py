@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from dspark_sim import __version__
-from dspark_sim.sweeps.code import code_hash
 from dspark_sim.engine.replay import share_tables
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.engine.table_files import look_in
-from dspark_sim.sweeps.point_store import PointStore, fingerprint, profile_hash
 from dspark_sim.policies.registry import parse_policy
 from dspark_sim.results.details import DETAIL, detail
 from dspark_sim.results.evidence import gather
 from dspark_sim.results.metrics import Point, point
 from dspark_sim.schema import RunLog
+from dspark_sim.sweeps.code import code_hash
+from dspark_sim.sweeps.point_store import PointStore, fingerprint, profile_hash
 from dspark_sim.sweeps.tasks import RUN_PATHS, Setup, Task, believed_doubts, grid, split_overrides
 from dspark_sim.sweeps.workers import spread
 

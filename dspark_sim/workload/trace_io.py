@@ -10,198 +10,116 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dspark_sim.errors import DataError, did_you_mean
+from dspark_sim.errors import DataError
 from dspark_sim.files import atomic_path, find
-from dspark_sim.schema import IntArray
-from dspark_sim.workload.calibration import Calibration
+from dspark_sim.schema import TRACE_FORMAT, IntArray
+from dspark_sim.workload.shelf import memory_for_traces
 from dspark_sim.workload.trace_meta import META_KEY, check_meta, parse_meta
-from dspark_sim.workload.trace_rules import check_requests, check_trace
-from dspark_sim.workload.traces import DrafterTrace, Trace, offsets
+from dspark_sim.workload.trace_reading import BLOCK_COLUMNS, TraceReader
+from dspark_sim.workload.trace_rules import check_trace
+from dspark_sim.workload.traces import DrafterTrace, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REQUEST_COLUMNS = ("request_id", "domain", "prompt_tokens", "output_tokens", "arrival_s")
-BLOCK_COLUMNS = ("confidence_logit", "confidence_logit_free", "accept_rate")
-_STRINGS = ("string", "large_string")
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+#: Anchors of a row group, about: what a reader of a mapped trace holds at once.
+_GROUP = 1 << 20
+#: Bytes of a file that are read at once.
+_BUFFER = 1 << 20
+_CHECKED = f"keeps-format-{TRACE_FORMAT}"
 
 
-def read_trace(name: str | os.PathLike[str]) -> Trace:
+def read_trace(name: str | os.PathLike[str], memory: int | None = None) -> Trace:
     """Read and check a trace: a path, or the bare name of a shipped one (``chat`` or ``chat.parquet``).
 
+    A trace that would take more than ``memory`` bytes with its tables is read row group by row group into
+    files that are mapped into memory (:mod:`~dspark_sim.workload.shelf`); it is the same trace.
+
+    Args:
+        name: the file.
+        memory: bytes; None: what the environment variable ``DSPARK_SIM_TRACE_MIB`` says in MiB, or a
+            quarter of this machine's memory.
+
     Raises:
-        InputError: no such file.
+        InputError: no such file, or a trace that cannot be laid out on disk.
         DataError: the file breaks a rule of the format; one line names file, column, row and rule.
     """
     path = find(name, "traces", ".parquet")
-    table, meta = _load(path)
-    trace = _Reader(path, table, meta).trace()
-    check_trace(trace, path)
+    trace = _load(path, memory_for_traces() if memory is None else memory)
+    shelf = next((d.shelf for d in trace.drafters.values() if d.shelf is not None), None)
+    if shelf is None or not shelf.says(_CHECKED):
+        check_trace(trace, path)
+        if shelf is not None:
+            shelf.note(_CHECKED)
     return trace
 
 
 def write_trace(path: str | os.PathLike[str], trace: Trace) -> None:
-    """Write ``trace`` atomically. The same content gives the same bytes.
+    """Write ``trace`` atomically, in row groups of about a million anchors. Same content, same bytes.
 
     Raises:
         DataError: the trace breaks a rule of the format.
     """
+    write_parts(path, [trace])
+
+
+def write_parts(path: str | os.PathLike[str], parts: Iterable[Trace]) -> None:
+    """Write a trace that is made part by part, with the metadata of the first; one part is held at a time.
+
+    Raises:
+        DataError: a part breaks a rule of the format, or repeats a request of an earlier one.
+    """
     import pyarrow.parquet as pq
 
-    check_meta(trace.meta, path)
-    check_trace(trace, path)
-    table = _table(trace)
-    blocks = [c for c in table.column_names if c.rpartition(".")[2] in BLOCK_COLUMNS]
+    seen: set[str] = set()
     with atomic_path(path) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            row_group_size=table.num_rows,
-            compression="zstd",
-            compression_level=15,
-            use_dictionary=[f"{c}.list.element" for c in table.column_names if c.endswith(".accepted")],
-            column_encoding={f"{c}.list.element.list.element": "BYTE_STREAM_SPLIT" for c in blocks},
-            write_statistics=False,
-        )
+        writer = None
+        for part in parts:
+            check_meta(part.meta, path)
+            check_trace(part, path)
+            repeated = seen.intersection(part.request_id)
+            if repeated:
+                rule = f"{min(repeated)!r} is there twice; every request_id must be unique"
+                raise DataError(path, "column 'request_id'", rule)
+            seen.update(part.request_id)
+            table = _table(part)
+            if writer is None:
+                writer = pq.ParquetWriter(temporary, table.schema, **_layout(table.column_names))
+            group = max(1, _GROUP * table.num_rows // int(part.offset_Q1[-1]))
+            writer.write_table(table, row_group_size=group)
+        if writer is None:
+            raise DataError(path, "", "empty trace: it holds no request")
+        writer.close()
 
 
-def _load(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+def _layout(names: list[str]) -> dict[str, Any]:
+    """Return how columns are compressed."""
+    blocks = [c for c in names if c.rpartition(".")[2] in BLOCK_COLUMNS]
+    return {
+        "compression": "zstd",
+        "compression_level": 15,
+        "use_dictionary": [f"{c}.list.element" for c in names if c.endswith(".accepted")],
+        "column_encoding": {f"{c}.list.element.list.element": "BYTE_STREAM_SPLIT" for c in blocks},
+        "write_statistics": False,
+    }
+
+
+def _load(path: Path, memory: int) -> Trace:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
             text = (file.schema_arrow.metadata or {}).get(META_KEY.encode())
             if text is None:
                 raise DataError(path, f"metadata '{META_KEY}'", "missing: not a dspark-sim trace")
-            meta = parse_meta(text, path)
-            return file.read(), meta
+            return TraceReader(path, file, parse_meta(text, path), memory).trace()
     except (pa.ArrowException, OSError) as error:
         raise DataError(path, "", f"not a readable parquet file ({str(error).splitlines()[0]})") from None
-
-
-class _Reader:
-    """From a table with valid metadata to a trace; checks structure, leaves values to the rules."""
-
-    def __init__(self, path: Path, table: pa.Table, meta: dict[str, Any]) -> None:
-        self.path = path
-        self.table = table
-        self.meta = meta
-
-    def trace(self) -> Trace:
-        self._check_names()
-        if self.table.num_rows == 0:
-            raise DataError(self.path, "", "empty trace: it holds no request")
-        length = self._integers("output_tokens")
-        requests = Trace(
-            name=self.path.name.removesuffix(".parquet"),
-            meta=self.meta,
-            request_id=self._column("request_id", _STRINGS).to_pylist(),
-            domain=self._column("domain", _STRINGS).to_pylist(),
-            prompt_tokens_Q=self._integers("prompt_tokens"),
-            output_tokens_Q=length,
-            arrival_s_Q=self._arrival(),
-            offset_Q1=offsets(length),
-            drafters={},
-        )
-        check_requests(requests, self.path)
-        drafters = {name: self._drafter(name, info, length) for name, info in self.meta["drafters"].items()}
-        return replace(requests, drafters=drafters)
-
-    def _check_names(self) -> None:
-        names, drafters = self.table.column_names, self.meta["drafters"]
-        required = [*REQUEST_COLUMNS, *(f"{d}.accepted" for d in drafters)]
-        known = [*required, *(f"{d}.{c}" for d in drafters for c in BLOCK_COLUMNS)]
-        for column in required:
-            if column not in names:
-                raise DataError(self.path, f"column '{column}'", f"missing{self._why(column)}")
-        for column in names:
-            if column not in known:
-                raise DataError(self.path, f"column '{column}'", self._unknown(column, known))
-        if len(set(names)) < len(names):
-            raise DataError(self.path, "columns", "a column's name appears twice")
-
-    def _why(self, column: str) -> str:
-        drafter, dot, _ = column.rpartition(".")
-        return f": the metadata names drafter '{drafter}'" if dot else ""
-
-    def _unknown(self, column: str, known: list[str]) -> str:
-        drafter, dot, what = column.rpartition(".")
-        if dot and what in ("accepted", *BLOCK_COLUMNS):
-            return f"drafter '{drafter}' is not in the metadata{did_you_mean(drafter, self.meta['drafters'])}"
-        return f"unknown column{did_you_mean(column, known)}"
-
-    def _column(self, name: str, types: tuple[str, ...], nullable: bool = False) -> pa.Array:
-        column = self.table[name].combine_chunks()
-        if str(column.type) not in types:
-            raise DataError(self.path, f"column '{name}'", f"has type {column.type}; must be {types[0]}")
-        if column.null_count and not nullable:
-            row = column.is_null().to_pylist().index(True)
-            raise DataError(self.path, f"column '{name}', row {row}", "null; must be set")
-        return column
-
-    def _integers(self, name: str) -> IntArray:
-        return _numpy(self._column(name, _INTEGERS)).astype(np.int64)
-
-    def _arrival(self) -> NDArray[np.float64] | None:
-        column = self._column("arrival_s", ("double", "float", "null"), nullable=True)
-        if column.null_count == len(column):
-            return None
-        return np.array(column.to_pylist(), dtype=np.float64)
-
-    def _drafter(self, name: str, info: dict[str, Any], length: IntArray) -> DrafterTrace:
-        gamma, fitted = info["gamma"], info.get("calibration")
-        logit, free, rate = (self._block(f"{name}.{c}", gamma, length) for c in BLOCK_COLUMNS)
-        return DrafterTrace(
-            name=name,
-            kind=info["kind"],
-            gamma=gamma,
-            accepted_N=_numpy(self._flat(f"{name}.accepted", "uint8", length)),
-            confidence_logit_NG=logit,
-            confidence_logit_free_NG=free,
-            accept_rate_NG=rate,
-            calibration=Calibration.from_json(fitted) if fitted else Calibration.identity(gamma),
-        )
-
-    def _block(self, name: str, gamma: int, length: IntArray) -> NDArray[np.float16] | None:
-        if name not in self.table.column_names:
-            return None
-        lists = self._flat(name, f"fixed_size_list<element: halffloat>[{gamma}]", length)
-        values = lists.values[lists.offset * gamma : (lists.offset + len(lists)) * gamma]
-        self._refuse_nulls(name, values)
-        return _numpy(values).reshape(-1, gamma)
-
-    def _flat(self, name: str, element: str, length: IntArray) -> pa.Array:
-        column = self._column(name, (f"list<element: {element}>", f"large_list<element: {element}>"))
-        ends = _numpy(column.offsets)
-        got = np.diff(ends)
-        if (got != length).any():
-            row = int(np.argmax(got != length))
-            rule = f"list of {got[row]}; must be output_tokens = {length[row]} long"
-            raise DataError(self.path, f"column '{name}', row {row}", rule)
-        values = column.values[int(ends[0]) : int(ends[-1])]
-        self._refuse_nulls(name, values)
-        return values
-
-    def _refuse_nulls(self, name: str, values: pa.Array) -> None:
-        if values.null_count:
-            raise DataError(self.path, f"column '{name}'", "holds a null inside a list")
-
-
-def _numpy(values: pa.Array) -> NDArray[Any]:
-    """Return numbers without nulls, not copied.
-
-    pyarrow's own ``to_numpy`` imports pandas, as its ``flatten`` imports pyarrow.compute: half a second.
-    """
-    return np.from_dlpack(values)
 
 
 def _table(trace: Trace) -> pa.Table:

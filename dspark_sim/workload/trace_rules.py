@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dspark_sim.errors import DataError
+from dspark_sim.workload.shelf import slices
 from dspark_sim.workload.traces import DrafterTrace, Trace
 
 Mask = NDArray[np.bool_]
+_PAST = "past the end of the text: at most n - 1 - anchor"
 
 
 def check_trace(trace: Trace, path: object) -> None:
@@ -78,24 +81,38 @@ class _Drafter:
         self._check_block("accept_rate", d.accept_rate_NG, "must lie in 0..1", 0.0, 1.0)
 
     def _check_accepted(self) -> None:
-        d, remaining = self.drafter, self.trace.remaining_N
-        self._refuse("accepted", d.accepted_N, d.accepted_N > d.gamma, f"above gamma = {d.gamma}")
-        past = d.accepted_N > remaining
-        self._refuse("accepted", d.accepted_N, past, "past the end of the text: at most n - 1 - anchor")
+        d = self.drafter
+        self._refuse("accepted", d.accepted_N, lambda x, _: x > d.gamma, f"above gamma = {d.gamma}")
+        self._refuse("accepted", d.accepted_N, self._is_past_the_end, _PAST)
+
+    def _is_past_the_end(self, accepted: NDArray[Any], some: slice) -> Mask:
+        past: Mask = accepted > self.trace.remaining_of(np.arange(some.start, some.stop))
+        return past
 
     def _check_block(
         self, column: str, block: NDArray[Any] | None, rule: str, low: float = -np.inf, high: float = np.inf
     ) -> None:
         if block is not None:
-            self._refuse(column, block, ~(np.isfinite(block) & (block >= low) & (block <= high)), rule)
+            self._refuse(column, block, lambda x, _: ~(np.isfinite(x) & (x >= low) & (x <= high)), rule)
 
-    def _refuse(self, column: str, values: NDArray[Any], wrong: Mask, rule: str) -> None:
-        if wrong.any():
-            place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-            row, anchor = int(self.trace.request_N[place[0]]), int(self.trace.anchor_N[place[0]])
-            position = f", position {place[1] + 1}" if len(place) > 1 else ""
-            where = (
-                f"column '{self.drafter.name}.{column}', row {row} "
-                f"(request '{self.trace.request_id[row]}'), anchor {anchor}{position}"
-            )
-            raise DataError(self.path, where, f"{values[place]}: {rule}")
+    def _refuse(
+        self, column: str, values: NDArray[Any], is_wrong: Callable[[NDArray[Any], slice], Mask], rule: str
+    ) -> None:
+        """Refuse the first value that is wrong; a large array is looked at in parts."""
+        for some in slices(len(values)):
+            wrong = is_wrong(values[some], some)
+            if wrong.any():
+                place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+                self._refuse_at(column, int(some.start + place[0]), place[1:], values[some][place], rule)
+
+    def _refuse_at(
+        self, column: str, anchor: int, position: tuple[Any, ...], value: Any, rule: str
+    ) -> NoReturn:
+        row = int(self.trace.request_of(np.array([anchor]))[0])
+        in_text = anchor - int(self.trace.offset_Q1[row])
+        drafted = f", position {position[0] + 1}" if position else ""
+        where = (
+            f"column '{self.drafter.name}.{column}', row {row} "
+            f"(request '{self.trace.request_id[row]}'), anchor {in_text}{drafted}"
+        )
+        raise DataError(self.path, where, f"{value}: {rule}")

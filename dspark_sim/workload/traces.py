@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from dspark_sim.errors import InputError, did_you_mean
 from dspark_sim.schema import DraftKind, FloatArray, IntArray
 from dspark_sim.workload.calibration import Calibration
+from dspark_sim.workload.shelf import Shelf, slices
 
 Float16Array = NDArray[np.float16]
 GRID = 2.0**24
@@ -43,6 +44,7 @@ class DrafterTrace:
         confidence_logit_free_NG: the same for a second block, drawn independently of the text; what
             lagged schedulers see past the verified prefix. None: not recorded.
         accept_rate_NG: analytic acceptance probability 1 - TV(p, q) of each position, where recorded.
+        shelf: where the arrays lie that are mapped into memory; None: memory holds them.
     """
 
     name: str
@@ -53,6 +55,7 @@ class DrafterTrace:
     confidence_logit_free_NG: Float16Array | None
     accept_rate_NG: Float16Array | None
     calibration: Calibration
+    shelf: Shelf | None = field(default=None, repr=False)
     _cache: dict[tuple[str, bool], FloatArray] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -93,13 +96,41 @@ class DrafterTrace:
 
     def _cached(self, what: str, free: bool) -> FloatArray:
         if (what, free) not in self._cache:
-            self._cache[what, free] = self._compute(what, free)
+            make = self.confidence_of if what == "confidence" else self.survival_of
+            block = f"{what}-free" if free else what
+            rows = len(self.accepted_N)
+            self._cache[what, free] = self.laid_out(
+                block, np.float64, (rows, self.gamma), (make(some, free) for some in slices(rows))
+            )
         return self._cache[what, free]
 
-    def _compute(self, what: str, free: bool) -> FloatArray:
-        if what == "confidence":
-            return self.calibration.apply(self.logits_NG(free))
-        return quantise(np.cumprod(self.confidence_NG(free), axis=1))
+    def confidence_of(self, anchors: slice, free: bool = False) -> FloatArray:
+        """Return :meth:`confidence_NG` of some anchors alone, not kept. Raises as that does."""
+        return self.calibration.apply(self.logits_NG(free)[anchors])
+
+    def survival_of(self, anchors: slice, free: bool = False) -> FloatArray:
+        """Return :meth:`survival_NG` of some anchors alone, not kept. Raises as that does."""
+        return quantise(np.cumprod(self.confidence_of(anchors, free), axis=1))
+
+    @property
+    def home(self) -> Shelf | None:
+        """The shelf of the drafter, if that is where all its arrays lie, unchanged."""
+        arrays = (self.accepted_N, self.confidence_logit_NG, self.confidence_logit_free_NG)
+        return self.shelf if self.shelf is not None and all(map(self.shelf.owns, arrays)) else None
+
+    def laid_out(
+        self, name: str, kind: type[np.generic], shape: tuple[int, ...], parts: Iterable[NDArray[Any]]
+    ) -> Any:
+        """Return an array that is made of the drafter's part by part: mapped as it is, or held."""
+        shelf = self.home
+        if shelf is not None:
+            made_of = hashlib.sha256(f"{self.name} {self.gamma} {self.calibration}".encode()).hexdigest()
+            return shelf.array(f"{name}-{made_of[:16]}", kind, shape[1:], parts)
+        held, first = np.empty(shape, dtype=kind), 0
+        for part in parts:
+            held[first : first + len(part)] = part
+            first += len(part)
+        return held
 
     def take(self, anchors: IntArray) -> DrafterTrace:
         """Return the drafter over the chosen anchors, in that order."""
@@ -113,6 +144,7 @@ class DrafterTrace:
             confidence_logit_NG=pick(self.confidence_logit_NG),
             confidence_logit_free_NG=pick(self.confidence_logit_free_NG),
             accept_rate_NG=pick(self.accept_rate_NG),
+            shelf=None,
         )
 
 
@@ -169,6 +201,15 @@ class Trace:
         """Tokens of the text after each anchor, n - 1 - i."""
         return self.output_tokens_Q[self.request_N] - 1 - self.anchor_N
 
+    def request_of(self, anchors: IntArray) -> IntArray:
+        """Return the request (row) of the given anchors; :attr:`request_N` holds that of all."""
+        found: IntArray = np.searchsorted(self.offset_Q1, anchors, side="right") - 1
+        return found
+
+    def remaining_of(self, anchors: IntArray) -> IntArray:
+        """Return the tokens of the text after the given anchors, n - 1 - i."""
+        return self.offset_Q1[self.request_of(anchors) + 1] - 1 - anchors
+
     @cached_property
     def content_hash(self) -> str:
         """SHA-256 (hex) of everything but the name: metadata, calibration included, and all columns."""
@@ -177,7 +218,7 @@ class Trace:
         digest.update(json.dumps(texts, sort_keys=True).encode())
         for array in self._arrays():
             digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def _arrays(self) -> list[NDArray[Any]]:

@@ -8,6 +8,7 @@ G = gamma, K prompts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,19 +17,48 @@ from numpy.typing import NDArray
 from dspark_sim.rng import stream
 from dspark_sim.schema import FloatArray, IntArray
 from dspark_sim.workload.calibration import Calibration, Evidence, auc, brier, ece
+from dspark_sim.workload.shelf import Shelf, slices
 from dspark_sim.workload.traces import DrafterTrace, Trace
+
+#: Anchors that are replayed at once.
+_ANCHORS = 1 << 17
 
 
 def visited(trace: Trace, drafter: DrafterTrace) -> IntArray:
     """Return the anchors [M], as rows of the trace in ascending order, that a full-block replay visits."""
-    step_N = np.minimum(drafter.accepted_N.astype(np.int64) + 1, trace.remaining_N)
+    parts = (_visited(trace, drafter, *some) for some in _whole_texts(trace.offset_Q1))
+    shelf = drafter.home
+    rows: IntArray = np.concatenate(list(parts)) if shelf is None else _shelved(shelf, drafter, parts)
+    return rows
+
+
+def _shelved(shelf: Shelf, drafter: DrafterTrace, parts: Iterable[IntArray]) -> IntArray:
+    rows: IntArray = shelf.array(f"{drafter.name}.visited", np.int64, (), parts)
+    return rows
+
+
+def _whole_texts(offset_Q1: IntArray) -> Iterator[tuple[int, int]]:
+    """Yield (first, last + 1) of requests whose texts together have about :data:`_ANCHORS` anchors."""
+    first, count = 0, len(offset_Q1) - 1
+    while first < count:
+        end = int(np.searchsorted(offset_Q1, offset_Q1[first] + _ANCHORS))
+        end = min(max(end, first + 1), count)
+        yield first, end
+        first = end
+
+
+def _visited(trace: Trace, drafter: DrafterTrace, first: int, end: int) -> IntArray:
+    offset_Q1 = trace.offset_Q1[first : end + 1]
+    begin, stop = int(offset_Q1[0]), int(offset_Q1[-1])
+    left_N = np.repeat(offset_Q1[1:] - 1, np.diff(offset_Q1)) - np.arange(begin, stop)
+    step_N = np.minimum(drafter.accepted_N[begin:stop].astype(np.int64) + 1, left_N)
     seen = np.zeros(len(step_N), dtype=bool)
-    at, end = trace.offset_Q1[:-1], trace.offset_Q1[1:] - 1
-    while (running := at < end).any():
-        at, end = at[running], end[running]
+    at, last = offset_Q1[:-1] - begin, offset_Q1[1:] - 1 - begin
+    while (running := at < last).any():
+        at, last = at[running], last[running]
         seen[at] = True
         at = at + step_N[at]
-    return np.flatnonzero(seen)
+    return begin + np.flatnonzero(seen)
 
 
 def evidence(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Evidence:
@@ -40,7 +70,7 @@ def evidence(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Evidence
     return Evidence(
         drafter.logits_NG()[anchors].astype(np.float64),
         drafter.accepted_N[anchors].astype(np.int64),
-        trace.remaining_N[anchors],
+        trace.remaining_of(anchors),
     )
 
 
@@ -105,9 +135,22 @@ def _ratio(above: NDArray[np.int64], below: NDArray[np.int64]) -> FloatArray:
 def count(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Counts:
     """Return the sums per prompt over ``anchors`` [M]; prompts without an anchor are left out."""
     _, prompt_Q = np.unique(trace.prompt_key, return_inverse=True)
-    _, prompt_M = np.unique(prompt_Q[trace.request_N[anchors]], return_inverse=True)
+    prompts, gamma = int(prompt_Q.max(initial=-1)) + 1, drafter.gamma
+    sums = [
+        np.zeros((prompts, *columns), dtype=np.int64) for columns in ((), (), (gamma,), (gamma,), (gamma,))
+    ]
+    for some in slices(len(anchors), _ANCHORS):
+        for total, more in zip(sums, _counted(trace, drafter, anchors[some], prompt_Q), strict=True):
+            total[: len(more)] += more
+    there = sums[0] > 0
+    return Counts(*(total[there] for total in sums))
+
+
+def _counted(trace: Trace, drafter: DrafterTrace, anchors: IntArray, prompt_Q: IntArray) -> list[IntArray]:
+    """Return the sums per prompt over some anchors, up to the last prompt that has one."""
+    prompt_M = prompt_Q[trace.request_of(anchors)]
     accepted = drafter.accepted_N[anchors].astype(np.int64)
-    remaining = trace.remaining_N[anchors]
+    remaining = trace.remaining_of(anchors)
     position_G = np.arange(drafter.gamma)
     inside = remaining[:, None] > position_G
     rows = (
@@ -117,7 +160,7 @@ def count(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Counts:
         accepted[:, None] > position_G,
         inside & (accepted[:, None] >= position_G),
     )
-    return Counts(*(_sum_by(prompt_M, row) for row in rows))
+    return [_sum_by(prompt_M, row) for row in rows]
 
 
 def _sum_by(group_M: IntArray, values: NDArray[np.generic]) -> IntArray:
@@ -134,8 +177,8 @@ def bootstrap(
     Rounds of one prompt are alike, so whole prompts are drawn (cluster bootstrap).
     """
     prompts = len(counts.rounds_K)
-    weights = stream(seed, "bootstrap").multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)
-    draws = np.array([counts.total(weight).vector() for weight in weights])
+    random, share = stream(seed, "bootstrap"), np.full(prompts, 1 / prompts)
+    draws = np.array([counts.total(random.multinomial(prompts, share)).vector() for _ in range(resamples)])
     # A position that no prompt reaches has no interval; its column would only draw a warning.
     seen = ~np.isnan(draws).all(axis=0)
     ends = np.full((2, draws.shape[1]), np.nan)
