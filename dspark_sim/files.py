@@ -44,10 +44,10 @@ def find(name: str | os.PathLike[str], kind: str, suffix: str) -> Path:
                 return candidate
     if path.exists():
         return path
-    shipped = sorted(p.name for p in folder.glob("*" + suffix))
+    shipped = sorted(p.name.removesuffix(suffix) for p in folder.glob("*" + suffix))
     raise InputError(
         f"{name}: no such file, and no file of that name in the shipped {kind}"
-        f"{did_you_mean(path.name, shipped)}; shipped: {', '.join(shipped) or 'none'}"
+        f"{did_you_mean(path.name.removesuffix(suffix), shipped)}; shipped: {', '.join(shipped) or 'none'}"
     )
 
 

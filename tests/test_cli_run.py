@@ -183,7 +183,7 @@ def test_bad_input_is_one_line_that_names_it(command, toy_trace, arguments, mess
 
 def test_missing_files_are_named_and_what_is_shipped_is_listed(command, toy_trace):
     assert "nothing.parquet: no such file" in command("run", "--trace", "nothing.parquet", "--hw", HW).error
-    assert "did you mean 'h800.yaml'?" in command("run", "--trace", toy_trace, "--hw", "h880.yaml").error
+    assert "did you mean 'h800'?" in command("run", "--trace", toy_trace, "--hw", "h880.yaml").error
 
 
 def test_a_file_that_is_no_trace_is_refused(command, tmp_path):

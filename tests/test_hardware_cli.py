@@ -146,7 +146,7 @@ def test_check_as_json(write, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show", "h8000"], "did you mean 'h800.yaml'?"),
+        (["show", "h8000"], "did you mean 'h800'?"),
         (["show", "h800", "--set", "capture.limt=4"], "did you mean 'capture.limit'?"),
         (["show", "h800", "--set", "capture.limit"], "expected path=value"),
     ],

@@ -196,7 +196,7 @@ def test_ceil_to_capture_needs_captured_sizes():
 
 
 def test_missing_file_lists_what_is_shipped():
-    with pytest.raises(InputError, match=r"h8000\.yaml: no such file.*did you mean 'h800\.yaml'\?"):
+    with pytest.raises(InputError, match=r"h8000\.yaml: no such file.*did you mean 'h800'\?"):
         load_profile("h8000.yaml")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dspark_sim.errors import DataError, InputError
+from dspark_sim.errors import DataError, InputError, did_you_mean
 from dspark_sim.files import write_text
 from dspark_sim.rng import stream
 from dspark_sim.schema import IntArray
@@ -121,7 +121,8 @@ def calibrate_records(
 
 def _check_method(method: str) -> None:
     if method not in METHODS:
-        raise InputError(f"unknown calibration method '{method}'; there are: {', '.join(METHODS)}")
+        near = did_you_mean(method, METHODS)
+        raise InputError(f"unknown calibration method '{method}'{near}; there are: {', '.join(METHODS)}")
 
 
 def write_temperatures(path: str | os.PathLike[str], calibration: Calibration) -> None:

@@ -1,0 +1,69 @@
+"""A misspelt name is answered with the right one; a missing extra with what installs it."""
+
+from __future__ import annotations
+
+import pytest
+
+RUN = ("run", "--trace", "{trace}", "--hw", "h800")
+
+#: Words with one name misspelt, and what was meant.
+MISSPELT = [
+    (("swep",), "sweep"),
+    (("trace", "sho"), "show"),
+    (("run", "--concurency", 3), "--concurrency"),
+    (("run", "--trace", "chta", "--hw", "h800"), "chat"),
+    (("run", "--trace", "qwen3-4b-chat.snth", "--hw", "h800"), "qwen3-4b-chat.synth"),
+    (("trace", "show", "mth.parquet"), "math"),
+    (("run", "--trace", "{trace}", "--hw", "h80"), "h800"),
+    (("hw", "show", "h200-qwen3-8"), "h200-qwen3-8b"),
+    ((*RUN, "--policy", "dspark-asnc"), "dspark-async"),
+    ((*RUN, "--policy", "threshold:onn=survival"), "on"),
+    ((*RUN, "--drafter", "dspak"), "dspark"),
+    ((*RUN, "--believed", "vlm"), "vllm"),
+    ((*RUN, "--set", "captur.limit=3"), "capture.limit"),
+    ((*RUN, "--replicate", "prompt"), "prompts"),
+    ((*RUN, "--arrivals", "poison:rate=2", "--requests", 9), "poisson"),
+    ((*RUN, "--arrivals", "poisson:rate=2", "--requests", 9, "--router", "rond-robin"), "round-robin"),
+    ((*RUN, "--arrivals", "poisson:rate=2", "--requests", 9, "--slo", "tpto_p99=25ms"), "tpot"),
+    (("audit", "dsparc"), "dspark"),
+    (("validate", "papr"), "paper"),
+    (("sensitivity", "nois", "--trace", "{trace}", "--hw", "h800"), "noise"),
+    (("study", "treshold", "--out", "x"), "threshold"),
+    (("synth", "--like", "qwen3-4b-cht", "--out", "x.parquet"), "qwen3-4b-chat"),
+    (("calibrate", "{trace}", "--method", "bis"), "bias"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), MISSPELT, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_misspelt_name_is_answered_with_the_right_one(command, toy_trace, words, meant):
+    error = command(*(str(word).format(trace=toy_trace) for word in words)).error
+    assert f"did you mean '{meant}'?" in error
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "words"),
+    [
+        ("numba", "fast", (*RUN, "--fast", "--concurrency", 1)),
+        ("ray", "ray", ("sweep", "--trace", "{trace}", "--hw", "h800", "--backend", "ray", "--jobs", 1)),
+        ("torch", "model", ("parity", "nowhere")),
+        ("torch", "model", ("audit", "dspark", "--live")),
+    ],
+)
+def test_a_missing_extra_is_named_with_what_installs_it(
+    command, toy_trace, monkeypatch, module, extra, words
+):
+    def find(name, package=None):
+        return None if name.partition(".")[0] == module else real(name, package)
+
+    import importlib.util
+    import sys
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr("dspark_sim.engine.fast.find_spec", find)
+    for name in [name for name in sys.modules if name.startswith("dspark_sim.model")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    error = command(*(str(word).format(trace=toy_trace) for word in words)).error
+    assert f"pip install 'dspark-sim[{extra}]'" in error
