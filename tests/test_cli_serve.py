@@ -130,7 +130,7 @@ def test_replications_rates_and_objectives_go_into_a_folder(command, toy_trace, 
     assert names == sorted(
         [f"requests-{policy}-x{scale}-seed{seed}.parquet"
          for policy in ("off", "full") for scale in (1, 2) for seed in (0, 1)]
-        + ["points.parquet", "run.json"]
+        + ["details.jsonl", "points.parquet", "run.json"]
         + [f"{name}.{kind}" for name in ("latency", "attainment") for kind in ("png", "svg")]
     )  # fmt: skip
     for name in names:
