@@ -177,6 +177,11 @@ def test_the_comparison_draws_silently_and_offline(tab, pages, tmp_path):
             tab.run(f"document.querySelectorAll('#{c} .series').length") == 1 for c in ("gpu", "tau", "step")
         )
         assert tab.screenshot(tmp_path / f"compare-{width}.png").stat().st_size > 30_000
+        room = "(({ clientWidth: w, firstChild: t }) => w - t.scrollWidth)(byId('table'))"
+        assert width < 1000 or tab.run(room) >= 0
+        few = tab.run("document.querySelectorAll('#table thead th').length")
+        tab.run("byId('columns').click()")
+        assert tab.run("document.querySelectorAll('#table thead th').length") == few + 3
     assert "static:k=3 against off" in text(tab, "#chips")
     assert tab.errors == []
     assert tab.outside_requests() == []

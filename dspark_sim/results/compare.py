@@ -40,6 +40,8 @@ SIDES: dict[str, tuple[str, str, int, Callable[[Point], float]]] = {
     "padded": ("padded tokens", "tok/step", 0, lambda p: float(p[DETAIL]["padded_tokens"])),
     "eager": ("past capture", "% of steps", 1, lambda p: 100.0 * float(p[DETAIL]["eager"])),
 }
+#: Sides that are there before the reader asks for all.
+FIRST = ("gpu", "tau", "budget", "step", "eager")
 DETAILED = ("forward", "tokens", "padded", "eager")
 
 #: Parts of ``run.json`` that may differ -> how they are called.
@@ -78,7 +80,10 @@ def compare_document(
         "differs": [*differences(a.about, b.about), *policy_differences(mine, theirs, chosen)],
         "arms": [pair_entry(pair, chosen) for pair in chosen],
         "changes": {name: words for name, (words, _) in CHANGES.items()},
-        "sides": [{"id": s, "name": SIDES[s][0], "unit": SIDES[s][1], "digits": SIDES[s][2]} for s in sides],
+        "sides": [
+            {"id": s, "name": SIDES[s][0], "unit": SIDES[s][1], "digits": SIDES[s][2], "first": s in FIRST}
+            for s in sides
+        ],
         "rows": rows,
         "loads": sorted({row["load"] for row in rows}),
         "notes": list(dict.fromkeys([*notes(a.about, a.points), *notes(b.about, b.points)])),

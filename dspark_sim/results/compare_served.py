@@ -29,6 +29,7 @@ _IN_POINTS = ("within",)
 #: What is given on both sides.
 _SIDES = ("within", "good", "gpu", "ttft99", "queue99", "tpot50", "tpot99", "e2e50", "waiting", "preempted",
           "kvmost", "tau", "budget", "step", "tokens", "eager")  # fmt: skip
+_FIRST = ("within", "good", "ttft99", "tpot50", "tau", "step")  # before the reader asks for all
 
 
 def compare_served_document(
@@ -61,7 +62,7 @@ def compare_served_document(
         "changes": {name: COLUMNS[name][0] for name in changes},
         "points": [name for name in _IN_POINTS if name in columns],
         "sides": [
-            {"id": s, "name": COLUMNS[s][0], "unit": COLUMNS[s][1], "digits": COLUMNS[s][2]}
+            {"id": s, "name": COLUMNS[s][0], "unit": COLUMNS[s][1], "digits": COLUMNS[s][2], "first": s in _FIRST}
             for s in _SIDES if s in columns
         ],
         "rows": rows,

@@ -10,6 +10,11 @@ from dspark_sim.results.compare_words import compare_question, compare_sentences
 from dspark_sim.results.page import bullets, figure, header, page, section
 
 _MOST = 8  # sentences shown
+_TABLE = (
+    '<p class="tools"><span>Means, ± half the 95% interval; the change is paired.</span> '
+    '<button type="button" id="columns" aria-expanded="false" aria-controls="table"></button></p>'
+    '<div class="wide" id="table" tabindex="0"></div>'
+)
 _VERDICTS = {
     "lossless": "lossless",
     "lossless-under-lag": "lossless under lag",
@@ -77,7 +82,7 @@ def _page(document: Mapping[str, Any], question: str, sentences: Sequence[str], 
         section("differs-s", "What was asked differently", bullets(differs)),
         '<div class="toolbar" role="toolbar" aria-label="Policies"><div id="chips"></div></div>',
         *charts,
-        section("table-s", "Both sides", '<div class="wide" id="table" tabindex="0"></div>'),
+        section("table-s", "Both sides", _TABLE),
         section("lossless-s", "Is the output still the target's", bullets(_verdicts(document))),
         section("notes-s", "Notes", bullets(document["notes"])) if document["notes"] else "",
         "</main>",

@@ -4,6 +4,7 @@
 const comparison = JSON.parse(byId("data").textContent);
 const hidden = new Set();
 const charts = [];
+let all = false; // columns
 const pairs = comparison.arms.map((arm, i) => ({ ...arm, look: `p${i}` }));
 const pairOf = Object.fromEntries(pairs.map((pair) => [pair.key, pair]));
 const visible = (row) => !hidden.has(row.key);
@@ -51,9 +52,10 @@ function table() {
   const [a, b] = comparison.names;
   const first = Object.keys(comparison.changes)[0];
   const heads = [["policy", ""], [axis, ""], [`change of ${comparison.changes[first]}`, unitOf(first)]];
-  for (const { name, unit } of comparison.sides) heads.push([name, unit]);
+  const shown = comparison.sides.filter((side) => all || side.first);
+  for (const { name, unit } of shown) heads.push([name, unit]);
   const rows = comparison.rows.filter(visible).map((row) => {
-    const sides = comparison.sides.map(({ id, digits }) => {
+    const sides = shown.map(({ id, digits }) => {
       const [before, after] = [row.a[id], row.b[id]].map((triple) => spread(triple, digits));
       return el("td", {}, el("small", {}, before), before === after ? "" : after);
     });
@@ -62,7 +64,16 @@ function table() {
   const head = heads.map(([name, unit], i) => el("th", { scope: "col", class: i ? null : "left" }, name, el("small", {}, unit || "\u00a0")));
   const caption = el("caption", {}, el("span", {}, `Small, above: ${a}. Below, where it differs: ${b}.`));
   byId("table").replaceChildren(el("table", {}, caption, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)));
+  more.textContent = all ? "Fewer columns" : `All ${comparison.sides.length} columns`;
+  more.setAttribute("aria-expanded", String(all));
 }
+
+const more = byId("columns");
+more.hidden = comparison.sides.every((side) => side.first);
+more.addEventListener("click", () => {
+  all = !all;
+  table();
+});
 
 function redraw() {
   charts.forEach((chart) => chart.draw());
