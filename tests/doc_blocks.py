@@ -2,7 +2,7 @@
 
 The words after a block's language say how: nothing, in every test run, simulations made small; ``slow``, as
 it stands, with the slow tests; ``shortened``, with the slow tests, made small (hours as it stands);
-``illustrative (reason)``, not at all; ``exit=N``; ``NAME.py``: a file to write.
+``illustrative (reason)``, not at all; ``exit=N``; ``NAME.py``, ``.yaml``, ``.csv``: a file to write.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Block:
 
     @property
     def program(self) -> bool:
-        """Whether it is something to run."""
-        return self.kind in ("sh", "python")
+        """Whether it is something to run, or a file that what is run needs."""
+        return self.kind in ("sh", "python") or self.file is not None
 
     @property
     def code(self) -> int:
@@ -94,8 +94,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """Name under which a block of Python is written rather than run."""
-        return next((word for word in self.info if word.endswith(".py")), None)
+        """Name under which a block is written rather than run."""
+        return next((word for word in self.info if word.endswith((".py", ".yaml", ".csv"))), None)
 
 
 def blocks(page: Path) -> list[Block]:
