@@ -11,7 +11,7 @@ import pytest
 
 from dspark_sim.errors import InputError
 from dspark_sim.hardware.cost import StepCost
-from dspark_sim.hardware.measure_plan import Plan, Point, capture_sizes_of, verify_shape
+from dspark_sim.hardware.measure_plan import Further, Plan, Point, capture_sizes_of, verify_shape
 from dspark_sim.hardware.measured import (
     Medians,
     check_errors,
@@ -45,7 +45,7 @@ def law_ms(point) -> float:
     """A machine that obeys the model exactly."""
     r, n = point.requests, point.batch_tokens
     forward, attention, own = 5.0 + 0.5 * n, 0.01 * r * point.context, 0.2 * r
-    draft, sample = 1.0 + 0.1 * r, 0.3 + 0.02 * n
+    draft, sample = (1.0 + 0.1 * r) * {"": 1, "dflash": 0.5, "mtp": 2}[point.drafter], 0.3 + 0.02 * n
     return {
         "verify": forward + own,
         "own": own,
@@ -60,8 +60,8 @@ def law_ms(point) -> float:
 def samples_of(plan, rounds=5, spread=0.0, seed=0):
     random = np.random.default_rng(seed)
     rows = [
-        {"part": p.part, "requests": p.requests, "tokens": p.tokens, "context": p.context,
-         "ms": law_ms(p) * (1 + spread * random.standard_normal())}
+        {"part": p.part, "drafter": p.drafter, "requests": p.requests, "tokens": p.tokens,
+         "context": p.context, "ms": law_ms(p) * (1 + spread * random.standard_normal())}
         for _ in range(rounds) for p in plan.points()
     ]  # fmt: skip
     return pd.DataFrame(rows)
@@ -109,6 +109,27 @@ def test_a_serial_drafter_is_charged_by_the_pass():
     cost = StepCost(profile, 4, 20)
     assert cost.draft_s("eagle", 2, 4) == pytest.approx(1.2e-3)
     assert cost.draft_s("eagle", 2, 1) == pytest.approx(0.3e-3)
+
+
+def test_further_drafters_are_timed_by_their_blocks_alone():
+    plan = replace(PLAN, further=(Further("tiny-dflash", "dflash", 4), Further("tiny-mtp", "mtp", 5)))
+    extra = [p for p in plan.points() if p not in PLAN.points()]
+    assert [(p.part, p.drafter, p.requests) for p in extra] == [
+        ("draft", kind, r) for kind in ("dflash", "mtp") for r in PLAN.draft_requests
+    ]
+    profile = made(plan)
+    assert profile.draft.kinds == ("dspark", "dflash", "mtp")
+    assert profile.draft.dspark == made().draft.dspark
+    assert profile.draft.dflash.pass_ms == (0.55, 0.6, 0.7)
+    cost = StepCost(profile, 4, 20)
+    assert cost.draft_s("mtp", 2, 5) == pytest.approx(2.4e-3)
+    assert "tiny-mtp" in profile.sources["draft.mtp"].source
+
+
+def test_a_plan_is_rebuilt_from_its_document():
+    for plan in (PLAN, replace(PLAN, further=(Further("x", "mtp", 5),))):
+        assert Plan.of(json.loads(json.dumps(plan.document()))) == plan
+    assert "further" not in PLAN.document()
 
 
 def test_a_target_alone():
@@ -172,6 +193,15 @@ def pair():
     from dspark_sim.model.tiny import tiny_pair
 
     return tiny_pair(0, gamma=4, draft_vocab=8)
+
+
+def drafter_like(name, pair):
+    """A tiny drafter of the kind that ``name`` speaks of; the pair's own is a DSpark one."""
+    from dspark_sim.model.tiny import tiny_pair
+
+    if "dspark" in name:
+        return pair[1]
+    return tiny_pair(0, gamma=4, draft_vocab=8, head="none", serial="mtp" in name)[1]
 
 
 @pytest.fixture
@@ -247,7 +277,7 @@ def test_the_command_writes_profile_samples_and_picture(pair, profiler, tmp_path
     from dspark_sim.model import checkpoints, loading
 
     monkeypatch.setattr(loading, "load_target", lambda name, device: pair[0])
-    monkeypatch.setattr(checkpoints, "load_drafter", lambda name, target: pair[1])
+    monkeypatch.setattr(checkpoints, "load_drafter", lambda name, target: drafter_like(name, pair))
     out = tmp_path / "mine.yaml"
     words = ["profile", "--out", str(out), "--tokens", "1,2,4", "--requests", "1,2", "--contexts", "8,16"]
     assert dispatch([*words, "--rounds", "3"]) == 0
@@ -256,6 +286,8 @@ def test_the_command_writes_profile_samples_and_picture(pair, profiler, tmp_path
     assert "wrote" in said.err
     first = load_profile(out)
     assert first.verify.tokens == (1, 2, 4)
+    assert first.draft.kinds == ("dspark", "dflash", "mtp")
+    assert "--drafter 'smollm2-mtp-g7'" in first.sources["draft.mtp"].source
     assert (tmp_path / "mine.png").stat().st_size > 5000
     assert dispatch(["hw", "check", str(out)]) == 0
     capsys.readouterr()
@@ -272,6 +304,10 @@ def test_the_command_writes_profile_samples_and_picture(pair, profiler, tmp_path
         (["--out", "x.yaml", "--tokens", "1,,2"], "--tokens '': not a whole number"),
         (["--out", "x.yaml", "--contexts", "0,9"], "--contexts 0: must be at least 1"),
         (["--out", "x.yaml", "--against", "nowhere"], "nowhere: no such file"),
+        (
+            ["--out", "x.yaml", "--drafter", "dspark-a", "--drafter", "dspark-b"],
+            "--drafter dspark-b: of kind dspark like dspark-a; a profile has one of each",
+        ),
     ],
 )
 def test_bad_words(words, said, pair, monkeypatch, capsys):
@@ -279,7 +315,7 @@ def test_bad_words(words, said, pair, monkeypatch, capsys):
     from dspark_sim.model import checkpoints, loading
 
     monkeypatch.setattr(loading, "load_target", lambda name, device: pair[0])
-    monkeypatch.setattr(checkpoints, "load_drafter", lambda name, target: pair[1])
+    monkeypatch.setattr(checkpoints, "load_drafter", lambda name, target: drafter_like(name, pair))
     assert dispatch(["profile", *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -296,7 +332,7 @@ def test_the_committed_profile_is_what_its_samples_give():
     path = data_folder("hw_profiles") / "cpu-2core-smollm2.samples.parquet"
     table = pq.read_table(path)
     kept = json.loads(table.schema.metadata[b"dspark_sim_profile"])
-    plan = Plan(**{key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()})
+    plan = Plan.of(kept)
     committed = yaml.safe_load(path.with_name("cpu-2core-smollm2.yaml").read_text())
     command = committed["sources"]["verify"]["source"].split("; ")[1]
     rebuilt = profile_document(

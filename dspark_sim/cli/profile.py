@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Every size where a CPU showed a step, then octaves in thirds.
 TOKENS = "1,2,3,4,6,8,10,12,15,16,17,20,24,32,48,64,96,128"
+#: Drafters of the default target.
+SHIPPED = ("smollm2-dspark-g7", "smollm2-dflash-g7", "smollm2-mtp-g7")
 
 
 def profile(
@@ -28,8 +31,13 @@ def profile(
         str, typer.Option("--target", help="Target: a name or a folder.")
     ] = "smollm2-135m-instruct",
     drafter: Annotated[
-        str, typer.Option("--drafter", help="Drafter: a folder or a shipped name; '' times the target alone.")
-    ] = "smollm2-dspark-g7",
+        list[str] | None,
+        typer.Option(
+            "--drafter",
+            help="Drafter: a folder or a shipped name, one of a kind; '' times the target alone. "
+            "Default: the three shipped ones.",
+        ),
+    ] = None,
     device: Annotated[
         str, typer.Option("--device", help="cpu, or cuda (graphs at capture sizes; not yet run on one).")
     ] = "cpu",
@@ -71,7 +79,8 @@ def profile(
     from dspark_sim.hardware.profile import load_profile
 
     other = load_profile(against) if against else None
-    ask = _Ask(target, drafter, device, tokens, requests, contexts, capture_limit, threads, seed)
+    names = tuple(name for name in (SHIPPED if drafter is None else drafter) if name)
+    ask = _Ask(target, names, device, tokens, requests, contexts, capture_limit, threads, seed)
     plan, samples = _measure(ask, samples_path, rounds)
     made = _write(plan, samples, out)
     warn(f"wrote {out}, {samples_path.name}, {out.with_suffix('.png').name}")
@@ -87,7 +96,7 @@ class _Ask:
     """What the command was given."""
 
     target: str
-    drafter: str
+    drafters: tuple[str, ...]
     device: str
     tokens: str
     requests: str
@@ -112,9 +121,10 @@ def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
     check_device(ask.device)
     use_threads(ask.threads)
     target = load_target(ask.target, device=ask.device)
-    drafter = load_drafter(ask.drafter, target) if ask.drafter else None
-    plan = _plan(ask, target, drafter)
-    work = Profiler(target, drafter, plan, path)
+    drafters = [load_drafter(name, target) for name in ask.drafters]
+    plan = _plan(ask, target, drafters)
+    further = {drafter.config.kind: drafter for drafter in drafters[1:]}
+    work = Profiler(target, drafters[0] if drafters else None, plan, path, further)
     if work.done:
         warn(f"{min(work.done, rounds)} of {rounds} rounds were there already")
     left = max(rounds - work.done, 0)
@@ -122,17 +132,33 @@ def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
         return plan, work.run(rounds, advance)
 
 
-def _plan(ask: _Ask, target: Target, drafter: Drafter | None) -> Plan:
+def _plan(ask: _Ask, target: Target, drafters: Sequence[Drafter]) -> Plan:
+    """Return the plan; the first drafter is its own.
+
+    Raises:
+        InputError: two drafters of a kind, of which a profile holds one.
+    """
     from dspark_sim.cli.common import parse_sizes
-    from dspark_sim.hardware.measure_plan import Plan, capture_sizes_of
+    from dspark_sim.errors import InputError
+    from dspark_sim.hardware.measure_plan import Further, Plan, capture_sizes_of
     from dspark_sim.model.profiler import clock_of, versions
 
+    blocks = [
+        Further(name, cast("DraftKind", drafter.config.kind), drafter.config.gamma)
+        for name, drafter in zip(ask.drafters, drafters, strict=True)
+    ]
+    for index, one in enumerate(blocks):
+        if first := next((other for other in blocks[:index] if other.kind == one.kind), None):
+            raise InputError(
+                f"--drafter {one.drafter}: of kind {one.kind} like {first.drafter}; a profile has one of each"
+            )
+    own = blocks[0] if blocks else Further("", "none", 7)
     tokens, limit = parse_sizes(ask.tokens, "--tokens"), ask.graphs_to
     return Plan(
         target=ask.target,
-        drafter=ask.drafter,
-        kind=cast("DraftKind", drafter.config.kind) if drafter else "none",
-        gamma=drafter.config.gamma if drafter else 7,
+        drafter=own.drafter,
+        kind=own.kind,
+        gamma=own.gamma,
         device=ask.device,
         dtype=str(target.dtype).removeprefix("torch."),
         clock=clock_of(ask.device, ask.threads)[0],
@@ -143,6 +169,7 @@ def _plan(ask: _Ask, target: Target, drafter: Drafter | None) -> Plan:
         capture_limit=limit,
         seed=ask.seed,
         versions=versions(),
+        further=tuple(blocks[1:]),
     )
 
 
@@ -155,7 +182,8 @@ def _write(plan: Plan, samples: pd.DataFrame, out: Path) -> HardwareProfile:
     from dspark_sim.results.plots_hw import draw_profile
 
     words = device_words(plan.device, plan.threads)
-    command = f"dspark-sim profile --target {plan.target} --drafter '{plan.drafter}' --device {plan.device}"
+    named = " ".join(f"--drafter '{name}'" for name in (plan.drafter, *(f.drafter for f in plan.further)))
+    command = f"dspark-sim profile --target {plan.target} {named} --device {plan.device}"
     document = profile_document(plan, samples, name=out.stem, device=words, command=command)
     made = parse_profile(document, str(out))
     write_text(out, profile_text(document))
@@ -199,9 +227,17 @@ def _print(report: dict[str, Any]) -> None:
     from dspark_sim.results.tables import footnotes, text_table
 
     print(f"{report['plan']['target']} ({report['plan']['dtype']}) on {report['device']}\n")
-    columns = {"part": "<", "requests": ">", "tokens": ">", "context": ">", "ms": ">", "spread": ">"}
+    columns = {
+        "part": "<",
+        "drafter": "<",
+        "requests": ">",
+        "tokens": ">",
+        "context": ">",
+        "ms": ">",
+        "spread": ">",
+    }
     rows = [
-        {name: str(point[name]) for name in ("part", "requests", "tokens", "context")}
+        {name: str(point[name]) for name in ("part", "drafter", "requests", "tokens", "context")}
         | {
             "ms": f"{point['median']:.2f}",
             "spread": f"{(point['high'] - point['low']) / point['median']:.1%}",

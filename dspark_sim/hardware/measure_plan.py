@@ -17,17 +17,30 @@ Part = Literal["verify", "own", "prefill", "attention", "draft", "sample", "chec
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """One size that is timed: ``requests`` requests of ``tokens`` tokens, each after ``context`` others."""
+    """One size that is timed: ``requests`` requests of ``tokens`` tokens, each after ``context`` others.
+
+    ``drafter`` is the kind of a further drafter whose block is timed; "": the plan's own.
+    """
 
     part: Part
     requests: int
     tokens: int
     context: int
+    drafter: str = ""
 
     @property
     def batch_tokens(self) -> int:
         """Tokens that the target runs."""
         return self.requests * self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """A drafter beside the plan's own: only its blocks are timed."""
+
+    drafter: str
+    kind: DraftKind
+    gamma: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,7 @@ class Plan:
         capture_limit: sizes up to here run as CUDA graphs; 0: none do.
         seed: of tokens and of the order of each round.
         versions: of the libraries.
+        further: drafters of other kinds, whose blocks are timed too.
     """
 
     target: str
@@ -62,6 +76,7 @@ class Plan:
     capture_limit: int
     seed: int
     versions: Mapping[str, str]
+    further: tuple[Further, ...] = ()
 
     @property
     def context(self) -> int:
@@ -82,6 +97,7 @@ class Plan:
         found += [Point("attention", r, self.queries, c) for r, c in product(requests, self.contexts)]
         if self.drafter:
             found += [Point("draft", r, 1, self.context) for r in requests]
+            found += [Point("draft", r, 1, self.context, f.kind) for f, r in product(self.further, requests)]
             found += [Point("sample", r, t, self.context) for r, t in product(requests[::2], (1, half))]
         found += [Point("check", r, t, self.context) for r, t in product(requests[::2], (1, half))]
         return found
@@ -93,7 +109,16 @@ class Plan:
     def document(self) -> dict[str, Any]:
         """Return the plan JSON-ready; equal documents, equal plans."""
         plain = asdict(self)
+        if not self.further:  # as plans were written before there were any
+            del plain["further"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Plan:
+        """Return the plan that ``document`` was made of."""
+        found = {key: tuple(value) if isinstance(value, list) else value for key, value in document.items()}
+        found["further"] = tuple(Further(**each) for each in found.get("further", ()))
+        return cls(**found)
 
 
 def verify_shape(batch_tokens: int, most: int) -> tuple[int, int]:

@@ -29,9 +29,11 @@ def summary(samples: pd.DataFrame) -> pd.DataFrame:
     """Return one row a point: median, interquartile range, samples, outliers, worst over median.
 
     Args:
-        samples: columns part, requests, tokens, context, ms.
+        samples: columns part, requests, tokens, context, ms, and the kind of a further drafter.
     """
-    groups = samples.groupby(["part", "requests", "tokens", "context"], sort=True).ms
+    if "drafter" not in samples:  # files from before further drafters were timed
+        samples = samples.assign(drafter="")
+    groups = samples.groupby(["part", "drafter", "requests", "tokens", "context"], sort=True).ms
     table = groups.agg(
         median="median",
         low=lambda ms: ms.quantile(0.25),
@@ -63,9 +65,9 @@ class Medians:
         if not (self.table.part == "verify").any():
             raise InputError("samples: none of part 'verify'; a profile needs the target's pass by tokens")
 
-    def of(self, part: Part) -> pd.DataFrame:
-        """Return the rows of one part."""
-        return self.table[self.table.part == part]
+    def of(self, part: Part, drafter: str = "") -> pd.DataFrame:
+        """Return the rows of one part; ``drafter``: the kind of a further drafter."""
+        return self.table[(self.table.part == part) & (self.table.drafter == drafter)]
 
     def shapes(self, part: Part) -> list[tuple[int, int, float]]:
         """Return (requests, tokens a request, median) of each point of a part."""
@@ -73,9 +75,9 @@ class Medians:
         columns = (rows.requests.tolist(), rows.tokens.tolist(), rows["median"].tolist())
         return list(zip(*columns, strict=True))
 
-    def by(self, part: Part, column: str) -> dict[int, float]:
+    def by(self, part: Part, column: str, drafter: str = "") -> dict[int, float]:
         """Return size -> median, ascending."""
-        rows = self.of(part).sort_values(column)
+        rows = self.of(part, drafter).sort_values(column)
         return {int(size): round(float(ms), 4) for size, ms in zip(rows[column], rows["median"], strict=True)}
 
 
@@ -131,7 +133,11 @@ def profile_document(
     if plan.capture_limit:
         document |= _graphs(plan, medians)
     if plan.drafter:
-        document["draft"] = {plan.kind: _draft(plan, medians)}
+        own = {plan.kind: _draft(plan.kind, plan.gamma, medians.by("draft", "requests"))}
+        further = {
+            f.kind: _draft(f.kind, f.gamma, medians.by("draft", "requests", f.kind)) for f in plan.further
+        }
+        document["draft"] = own | further
     return document
 
 
@@ -148,11 +154,12 @@ def sampling_line(medians: Medians) -> tuple[float, float]:
     return round(float(constant), 4), round(float(slope), 6)
 
 
-def _draft(plan: Plan, medians: Medians) -> dict[str, Any]:
-    serial = plan.kind in ("mtp", "eagle")
-    share = plan.gamma if serial else 1
-    passes = {r: round(ms / share, 4) for r, ms in medians.by("draft", "requests").items()}
-    block: dict[str, Any] = {} if serial else {"gamma": plan.gamma}
+def _draft(kind: DraftKind, gamma: int, block_ms: Mapping[int, float]) -> dict[str, Any]:
+    """Return the section of one drafter from requests -> ms of a block; a serial one is charged by passes."""
+    serial = kind in ("mtp", "eagle")
+    share = gamma if serial else 1
+    passes = {r: round(ms / share, 4) for r, ms in block_ms.items()}
+    block: dict[str, Any] = {} if serial else {"gamma": gamma}
     columns = _columns(passes, "requests", "pass_ms")
     return block | {"lookup": "linear"} | columns | {"beyond": _beyond(passes)}
 
@@ -199,7 +206,9 @@ def _sources(plan: Plan, taken: str) -> dict[str, Any]:
     }
     if plan.drafter:
         where = f"at {plan.context} tokens of context"
-        words[f"draft.{plan.kind}"] = f"{plan.drafter}: passes, draws, confidences of a block {where}"
+        named = {plan.kind: plan.drafter} | {f.kind: f.drafter for f in plan.further}
+        for kind, name in named.items():
+            words[f"draft.{kind}"] = f"{name}: passes, draws, confidences of a block {where}"
     if plan.capture_limit:
         words |= {"capture": "graphs captured by the profiler", "eager": "the same pass without a graph"}
     sources = {path: {"how": "measured", "source": f"{text}; {taken}"} for path, text in words.items()}

@@ -5,7 +5,7 @@ Shape suffixes: R requests, T tokens a request, N = R * T, G gamma, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -45,10 +45,18 @@ class Workbench:
         drafter: bound to the target; None times the target alone.
         points: everything that will be asked for.
         seed: of the random tokens, states and uniform numbers.
+        further: drafters of other kinds, by kind, whose blocks are timed.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, points: list[Point], seed: int) -> None:
-        self.target, self.drafter = target, drafter
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        points: list[Point],
+        seed: int,
+        further: Mapping[str, Drafter] | None = None,
+    ) -> None:
+        self.target, self.drafter, self.further = target, drafter, dict(further or {})
         self._random = torch.Generator().manual_seed(seed)
         self._taps = list(drafter.config.target_layer_ids) if drafter else None
         self._rooms: dict[str, _Room] = {}
@@ -159,9 +167,15 @@ class Workbench:
 
     def _draft(self, point: Point) -> Work:
         """A block a request: the passes, the serial loop with its draws, the confidences."""
-        drafter, rows = self.drafter, self._rows(point)
+        rows = self._rows(point)
+        drafter = self.further[point.drafter] if point.drafter else self.drafter
         assert drafter is not None
-        context, gamma = self._cache(point).context, drafter.config.gamma
+        gamma = drafter.config.gamma
+        context = (
+            drafter.new_cache(point.requests, point.context + gamma + 1)
+            if point.drafter
+            else self._cache(point).context
+        )
         assert context is not None
         anchor, position = self._ids(point.requests), torch.full_like(rows, point.context)
         uniform = self._uniform(point.requests, gamma)

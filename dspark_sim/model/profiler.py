@@ -11,7 +11,7 @@ import gc
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,14 +84,22 @@ class Profiler:
         drafter: bound to it; None times the target alone.
         plan: what is measured.
         path: samples (.parquet); one of the same plan is continued.
+        further: the plan's further drafters, by kind, bound to the target.
 
     Raises:
         DataError: ``path`` holds samples of another plan, or is no samples file.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, plan: Plan, path: Path) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        plan: Plan,
+        path: Path,
+        further: Mapping[str, Drafter] | None = None,
+    ) -> None:
         self.plan, self.path = plan, path
-        self._target, self._drafter = target, drafter
+        self._target, self._drafter, self._further = target, drafter, further
         self._clock = clock_of(plan.device, plan.threads)[1]
         self.samples: list[dict[str, Any]] = read_samples(path, plan) if path.exists() else []
 
@@ -115,7 +123,7 @@ class Profiler:
     def _prepare(self, on_point: Callable[[int], None]) -> list[_Timed]:
         """Build and warm up the work of every point."""
         points = self.plan.points()
-        bench = Workbench(self._target, self._drafter, points, self.plan.seed)
+        bench = Workbench(self._target, self._drafter, points, self.plan.seed, self._further)
         timed = []
         for point in points:
             work = bench.graph_work(point) if self.plan.captures(point) else bench.work(point)
@@ -141,6 +149,7 @@ class Profiler:
                     "requests": at.point.requests,
                     "tokens": at.point.tokens,
                     "context": at.point.context,
+                    "drafter": at.point.drafter,
                     "runs": at.runs,
                     "ms": ms,
                 }
