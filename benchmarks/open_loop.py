@@ -16,8 +16,7 @@ from dspark_sim.engine.serving import Serving
 from dspark_sim.engine.simulator import serve
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.policies.registry import parse_policy
-from dspark_sim.results.serving import write_requests
-from dspark_sim.results.step_file import StepFile
+from dspark_sim.results.streaming import RunFiles
 from dspark_sim.workload.mix import demand_of_workload, make_mix
 from dspark_sim.workload.trace_io import read_trace
 from dspark_sim.workload.workloads import Workload, read_workload
@@ -59,24 +58,25 @@ def served(
     workload = repeated(workload, times).scale_rate(scale)
     mix = make_mix([read_trace(TRACE)])
     profile, policy = load_profile(hw, PROFILES[hw]), parse_policy("dspark-async")
-    start_s = time.thread_time()
+    start_s, since_s = time.thread_time(), time.perf_counter()
     demand = demand_of_workload(mix, workload, 0, None)
-    with tempfile.TemporaryDirectory() as folder, StepFile(Path(folder) / "steps.parquet") as steps:
+    with tempfile.TemporaryDirectory() as folder:
+        files = RunFiles(Path(folder) / "steps.parquet", Path(folder) / "requests.parquet")
         drawn_s = time.thread_time()
-        run = serve(
-            mix.trace,
-            demand,
-            workload.arrivals,
-            profile,
-            policy,
-            seed=0,
-            serving=MIXED,
-            fast=fast,
-            sink=steps,
-        )
-        simulated_s = time.thread_time()
-        write_requests(Path(folder) / "requests.parquet", run)
-        figures = steps.figures(run)
+        with files:
+            run = serve(
+                mix.trace,
+                demand,
+                workload.arrivals,
+                profile,
+                policy,
+                seed=0,
+                serving=MIXED,
+                fast=fast,
+                sink=files,
+            )
+            simulated_s = time.thread_time()
+        figures = files.figures(run)
     ended_s = time.thread_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
@@ -91,6 +91,8 @@ def served(
         "simulate_s": simulated_s - drawn_s,
         "write_s": ended_s - simulated_s,
         "total_s": ended_s - start_s,
+        "process_s": time.process_time(),
+        "wall_s": time.perf_counter() - since_s,
         "peak_mib": peak / 1024,
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dspark_sim.engine.recorder import Sink
 from dspark_sim.engine.simulator import serve
 from dspark_sim.errors import InputError
 from dspark_sim.policies.registry import parse_policy
@@ -118,6 +119,8 @@ class Arm:
             the run whole, else ``COOLDOWN`` of them are left out at the end too.
         slos: objectives.
         records: file for one row a request; None: none.
+        steps: file for one row a step; both files are then written while the run goes on, which keeps
+            nothing, and the run has no detail. None: none.
     """
 
     task: Task
@@ -126,10 +129,17 @@ class Arm:
     warmup: float = 0.0
     slos: tuple[Slo, ...] = ()
     records: Path | None = None
+    steps: Path | None = None
+
+    @property
+    def window(self) -> Window | None:
+        """Which requests are measured; None: all."""
+        requests = len(self.traffic.draw(self.task).demand)
+        return Window.of(requests, self.warmup, COOLDOWN) if self.warmup else None
 
 
-def serve_at(task: Task, drawn: Drawn, arrival_s_Q: FloatArray) -> RunLog:
-    """Serve ``drawn`` requests at the given times.
+def serve_at(task: Task, drawn: Drawn, arrival_s_Q: FloatArray, sink: Sink | None = None) -> RunLog:
+    """Serve ``drawn`` requests at the given times; ``sink`` as in :func:`dspark_sim.engine.simulator.serve`.
 
     Raises:
         InputError: trace, profile, policy or arrivals do not allow it.
@@ -146,17 +156,18 @@ def serve_at(task: Task, drawn: Drawn, arrival_s_Q: FloatArray) -> RunLog:
         believed=setup.load_believed(task.drafter),
         serving=setup.serving,
         fast=setup.fast,
+        sink=sink,
     )
 
 
-def serve_arm(arm: Arm) -> RunLog:
-    """Serve one run.
+def serve_arm(arm: Arm, sink: Sink | None = None) -> RunLog:
+    """Serve one run; ``sink`` as in :func:`dspark_sim.engine.simulator.serve`.
 
     Raises:
         InputError: as :meth:`Traffic.draw` and :func:`serve_at`.
     """
     drawn = arm.traffic.draw(arm.task)
-    return serve_at(arm.task, drawn, drawn.arrival_s_Q / arm.rate_scale)
+    return serve_at(arm.task, drawn, drawn.arrival_s_Q / arm.rate_scale, sink)
 
 
 def measure(arm: Arm) -> dict[str, Any]:
@@ -166,19 +177,30 @@ def measure(arm: Arm) -> dict[str, Any]:
     ``offered_per_s``, the requests over the time to the last arrival, and its detail
     (:mod:`~dspark_sim.results.serving_details`).
     """
-    return figures_of(arm, serve_arm(arm))
+    return figures_of(arm, serve_arm(arm)) if arm.steps is None else _streamed(arm)
+
+
+def _streamed(arm: Arm) -> dict[str, Any]:
+    from dspark_sim.results.streaming import RunFiles
+
+    assert arm.steps is not None
+    assert arm.records is not None
+    with RunFiles(arm.steps, arm.records) as files:
+        run = serve_arm(arm, files)
+    return _rate_of(arm) | files.figures(run, arm.slos, arm.window)
 
 
 def figures_of(arm: Arm, run: RunLog) -> dict[str, Any]:
     """Return the figures of a run that ``arm`` asked for; write its records if they are wanted."""
     if arm.records is not None:
         write_requests(arm.records, run)
-    drawn = arm.traffic.draw(arm.task)
-    window = Window.of(len(drawn.demand), arm.warmup, COOLDOWN) if arm.warmup else None
-    offered = drawn.rate_per_s * arm.rate_scale
-    rate = {"rate_scale": arm.rate_scale, "offered_per_s": offered if np.isfinite(offered) else None}
-    detail = serving_detail(run, arm.task.setup.load_profile(), window)
-    return rate | serving_figures(run, arm.slos, window) | {DETAIL: detail}
+    detail = serving_detail(run, arm.task.setup.load_profile(), arm.window)
+    return _rate_of(arm) | serving_figures(run, arm.slos, arm.window) | {DETAIL: detail}
+
+
+def _rate_of(arm: Arm) -> dict[str, Any]:
+    offered = arm.traffic.draw(arm.task).rate_per_s * arm.rate_scale
+    return {"rate_scale": arm.rate_scale, "offered_per_s": offered if np.isfinite(offered) else None}
 
 
 def measure_all(

@@ -22,7 +22,7 @@ SERVE_SCHEMA = "dspark-sim/serve/1"
 OF_A_LOOP = {"concurrency": "--concurrency", "output_tokens": "--output-tokens", "sla": "--sla",
              "baseline": "--baseline"}  # fmt: skip
 OF_ARRIVALS = {"requests": "--requests", "mix": "--mix", "rate_scale": "--rate-scale", "slo": "--slo",
-               "warmup": "--warmup"}  # fmt: skip
+               "warmup": "--warmup", "stream": "--stream"}  # fmt: skip
 #: Requests of all runs together above which worker processes repay their start (about a second).
 _WORTH_PROCESSES = 30_000
 
@@ -121,17 +121,17 @@ def default_folder(plan: Plan, traffic: Traffic) -> Path:
     )
 
 
-def arms_of(plan: Plan, asked: Asked, folder: Path | None) -> list[Arm]:
+def arms_of(plan: Plan, asked: Asked, folder: Path | None, stream: bool = False) -> list[Arm]:
     """Return the runs to serve: by rate, then as in the plan."""
     from dspark_sim.open_loop import Arm
 
     arms = []
     for scale in asked.rate_scales:
         for task in plan.tasks:
-            records = (
-                None if folder is None else folder / f"requests-{_run_name(plan, asked, task, scale)}.parquet"
-            )
-            arms.append(Arm(task, asked.traffic, scale, asked.warmup, asked.slos, records))
+            name = f"{_run_name(plan, asked, task, scale)}.parquet"
+            records = None if folder is None else folder / f"requests-{name}"
+            steps = folder / f"steps-{name}" if folder is not None and stream else None
+            arms.append(Arm(task, asked.traffic, scale, asked.warmup, asked.slos, records, steps))
     return arms
 
 
@@ -149,23 +149,28 @@ def serve_all(
     jobs: int,
     out: Path | None,
     timeline: Path | None,
+    stream: bool,
     as_json: bool,
     force: bool,
 ) -> None:
     """Serve what was asked under every policy; print the figures, write points, records and pictures.
 
     Raises:
-        InputError: as :meth:`dspark_sim.open_loop.Traffic.draw`.
+        InputError: as :meth:`dspark_sim.open_loop.Traffic.draw`; or to stream, with nowhere to or a timeline.
     """
     from dspark_sim.cli.folders import results_folder
     from dspark_sim.results.serving import COOLDOWN
     from dspark_sim.results.serving_store import bare
     from dspark_sim.results.serving_tables import serving_notes
 
+    if stream and timeline is not None:
+        raise InputError("--timeline: draws all steps of a run, and --stream keeps none; give one of them")
+    if stream and as_json and out is None:
+        raise InputError("--stream: writes files, and --json alone has no folder for them; give --out")
     about, folder = about_served(plan, asked), None
     if out is not None or not as_json:
         folder = results_folder(out, default_folder(plan, asked.traffic), about, force=force)
-    runs = _figures(arms_of(plan, asked, folder), jobs, timeline)
+    runs = _figures(arms_of(plan, asked, folder, stream), jobs, timeline)
     if folder is not None:
         _write(folder, runs, about)
     words = serving_notes(runs, asked.warmup, COOLDOWN)
@@ -255,7 +260,8 @@ def _write(folder: Path, runs: Sequence[Mapping[str, Any]], about: dict[str, Any
         if about["slos"]:
             figures["attainment"] = attainment_figure(runs, about)
     paths += [path for name, figure in figures.items() for path in save(figure, folder, name)]
-    warn(f"wrote {folder}/: {', '.join(path.name for path in paths)}, requests-*.parquet")
+    kept = [kind for kind in ("requests-*.parquet", "steps-*.parquet") if any(folder.glob(kind))]
+    warn(f"wrote {folder}/: {', '.join([*(path.name for path in paths), *kept])}")
 
 
 def traffic_line(about: Mapping[str, Any]) -> str:

@@ -183,6 +183,14 @@ TimelineOption = Annotated[
         "--timeline", help="Chrome trace of the one run, OUT.json.gz, for Perfetto.", rich_help_panel=OUTPUT
     ),
 ]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Write steps and requests while they are served, and keep none: for runs of millions.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 
 
 def given(ctx: typer.Context) -> list[str]:

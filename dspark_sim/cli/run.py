@@ -55,6 +55,7 @@ def run(
     router: o.RouterOption = "round-robin",
     lockstep: o.LockstepOption = False,
     timeline: o.TimelineOption = None,
+    stream: o.StreamOption = False,
     jobs: o.JobsOption = 0,
     fast: o.FastOption = None,
     out: OutOption = None,
@@ -85,7 +86,9 @@ def run(
         replicate=replicate, serving=serving, fast=fast,
     )  # fmt: skip
     if asked is not None:
-        open_loop.serve_all(made, asked, jobs=jobs, out=out, timeline=timeline, as_json=json_out, force=force)
+        open_loop.serve_all(
+            made, asked, jobs=jobs, out=out, timeline=timeline, stream=stream, as_json=json_out, force=force
+        )
         return
     if timeline is not None:
         open_loop.check_timeline(made.tasks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,11 +26,18 @@ _RUNNING, _COMMITTED = STEP_FIELDS.index("num_running"), STEP_FIELDS.index("comm
 StepRow = tuple[float, ...]
 
 
-class StepSink(Protocol):
-    """Takes steps as they are recorded, so that nobody keeps them."""
+class Sink(Protocol):
+    """Takes steps as they are recorded, and requests as they end, so that nobody keeps them."""
 
-    def take(self, table: FloatArray, gap_s: FloatArray) -> None:
+    def take_steps(self, table: FloatArray, gap_s: FloatArray) -> None:
         """Take rows [S, F] of :data:`STEP_FIELDS` and accepted tokens, and gaps of single requests [s]."""
+
+    def take_requests(self, log: RequestLog) -> None:
+        """Take requests that have ended."""
+
+
+#: What is on record of tickets.
+Records = Callable[[IntArray], RequestLog]
 
 
 class Recorder:
@@ -42,7 +49,8 @@ class Recorder:
         warmup_tokens: committed output tokens before measuring starts, at a step's end.
         output_tokens: committed output tokens to measure, up to a step's end; None: no end.
         requests: requests after which all is done; None: no end.
-        sink: takes the steps, which are then not kept; None: they are.
+        records: returns what is on record of tickets.
+        sink: takes steps and requests, which are then not kept; None: they are.
     """
 
     def __init__(
@@ -53,9 +61,10 @@ class Recorder:
         output_tokens: int | None,
         requests: int | None = None,
         *,
-        sink: StepSink | None = None,
+        records: Records,
+        sink: Sink | None = None,
     ) -> None:
-        self._sink = sink
+        self._sink, self._records = sink, records
         self._rounds = 0
         self._warmup_left = warmup_tokens
         self._wanted = output_tokens
@@ -123,8 +132,19 @@ class Recorder:
         if self._sink is None:
             self._steps.append(table)
             return
-        self._sink.take(table, np.concatenate([*self._gaps, np.empty(0)]))
+        self._sink.take_steps(table, np.concatenate([*self._gaps, np.empty(0)]))
         self._gaps.clear()
+        self._pass_on(self._sink)
+
+    def _pass_on(self, sink: Sink) -> None:
+        """Hand on the requests that have ended since the last time."""
+        ended = self._ended()
+        self._finished.clear()
+        if ended.size:
+            sink.take_requests(self._records(ended))
+
+    def _ended(self) -> IntArray:
+        return np.concatenate([_NO_ROUNDS, *self._finished])
 
     def _count(self, verify_len: IntArray, accepted: IntArray) -> None:
         size = len(self._verify_len_counts)
@@ -149,44 +169,23 @@ class Recorder:
         if self._requests_left is not None:
             self._requests_left -= count
 
-    def run_log(self, requests: Requests, tickets: Tickets, **identity: Any) -> RunLog:
-        """Return the records, with the fields of :class:`RunLog` that say which run it was.
-
-        Args:
-            requests: what was asked.
-            tickets: those that were sent.
-            identity: those fields.
-        """
+    def run_log(self, **identity: Any) -> RunLog:
+        """Return the records, with the fields of :class:`RunLog` that say which run it was."""
         self.flush()
+        if self._sink is not None:
+            self._pass_on(self._sink)
         table = np.concatenate([*self._steps, np.empty((0, len(STEP_FIELDS) + 1))]).T
         steps = _step_log(table)
         return RunLog(
             **identity,
             steps=steps,
-            requests=self._request_log(requests, tickets),
+            requests=self._records(self._ended()),
             rounds=self._rounds,
             completed=self.completed,
             verify_len_counts=self._verify_len_counts,
             position_verified=_at_least(self._verify_len_counts),
             position_accepted=_at_least(self._accepted_counts),
             gaps=self._gap_log(table),
-        )
-
-    def _request_log(self, requests: Requests, tickets: Tickets) -> RequestLog:
-        ticket = np.concatenate([_NO_ROUNDS, *self._finished])
-        ticket = ticket[~np.isnan(tickets.first_s_K[ticket])]
-        request = tickets.request_K[ticket]
-        return RequestLog(
-            request=request,
-            start_s=tickets.first_s_K[ticket],
-            end_s=tickets.end_s_K[ticket],
-            output_tokens=requests.output_tokens_Q[request],
-            rounds=tickets.rounds_K[ticket],
-            arrival_s=tickets.arrival_s_K[ticket],
-            admission_s=tickets.admission_s_K[ticket],
-            prompt_tokens=requests.prompt_tokens_Q[request],
-            preemptions=tickets.preemptions_K[ticket],
-            replica=tickets.replica_K[ticket],
         )
 
     def _gap_log(self, table: FloatArray) -> GapLog:
@@ -213,6 +212,28 @@ class Recorder:
         self._keep(np.column_stack([rows, np.diff(sums)]))
         self._rows = array("d")
         self._filled = 0
+
+
+def records_of(requests: Requests, tickets: Tickets) -> Records:
+    """Return what says what is on record of tickets; those that started in mid-text are left out."""
+
+    def records(ticket: IntArray) -> RequestLog:
+        ticket = ticket[~np.isnan(tickets.first_s_K[ticket])]
+        request = tickets.request_K[ticket]
+        return RequestLog(
+            request=request,
+            start_s=tickets.first_s_K[ticket],
+            end_s=tickets.end_s_K[ticket],
+            output_tokens=requests.output_tokens_Q[request],
+            rounds=tickets.rounds_K[ticket],
+            arrival_s=tickets.arrival_s_K[ticket],
+            admission_s=tickets.admission_s_K[ticket],
+            prompt_tokens=requests.prompt_tokens_Q[request],
+            preemptions=tickets.preemptions_K[ticket],
+            replica=tickets.replica_K[ticket],
+        )
+
+    return records
 
 
 def _step_log(table: FloatArray) -> StepLog:

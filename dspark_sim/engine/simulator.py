@@ -11,7 +11,7 @@ from dspark_sim.engine.batching import RequestStream
 from dspark_sim.engine.decoding import Observer
 from dspark_sim.engine.fast import hindrance, require
 from dspark_sim.engine.full_loop import FullLoop
-from dspark_sim.engine.recorder import Recorder, StepSink
+from dspark_sim.engine.recorder import Recorder, Sink, records_of
 from dspark_sim.engine.replay import build_replay
 from dspark_sim.engine.requests import Requests, Tickets, requests_of_demand, requests_of_trace
 from dspark_sim.engine.serving import Deployment, Hardware, Serving
@@ -103,6 +103,7 @@ def simulate(
         warmup_tokens=0 if requests else warmup_tokens,
         output_tokens=None if requests else output_tokens,
         requests=requests,
+        records=run.records,
     )
     deployed = run.deploy(slots, seed, observer, compiled)
     stream = RequestStream(len(asked), seed, requests)
@@ -133,7 +134,7 @@ def serve(
     serving: Serving = DECODE_ONLY,
     check: bool = False,
     fast: bool = False,
-    sink: StepSink | None = None,
+    sink: Sink | None = None,
 ) -> RunLog:
     """Serve requests that arrive at known times, from an empty service to the end of the last one.
 
@@ -149,7 +150,7 @@ def serve(
         serving: prefill, replicas, router.
         check: as in :func:`simulate`.
         fast: as in :func:`simulate`.
-        sink: takes the steps as they are recorded; the log holds none, and memory does not grow with them.
+        sink: takes the steps as they are recorded and the requests as they end; the log holds none.
 
     Raises:
         InputError: as :func:`simulate`; or arrivals that are not sorted, finite times of 0 or more, one
@@ -166,7 +167,9 @@ def serve(
     slots = min(len(demand), profile.max_num_seqs or len(demand))
     compiled = fast and not check and run.compiles()
     fitting = int(np.count_nonzero(run.fits_Q))
-    run.recorder = _recorder_of(compiled)(run.replay.gamma, slots, 0, None, requests=fitting, sink=sink)
+    run.recorder = _recorder_of(compiled)(
+        run.replay.gamma, slots, 0, None, requests=fitting, records=run.records, sink=sink
+    )
     deployed = run.deploy(slots, seed, compiled=compiled)
     source = OpenLoop(arrival_s_Q, run.tickets, run.fits_Q, deployed.send)
     deployed.run(source, check)
@@ -194,6 +197,7 @@ class _Run:
         self._requests = requests
         self.replay = build_replay(trace, self._drafter, policy)
         self.tickets = Tickets(capacity=max(64, len(requests)))
+        self.records = records_of(requests, self.tickets)
         self._hardware = Hardware.of(profile, believed, serving.check(), self.replay)
         self.fits_Q = self._hardware.fits(requests.most_tokens_Q, self.replay.lookahead)
 
@@ -259,8 +263,6 @@ class _Run:
         policy, recorder = self._policy, self.recorder
         lossless = "lossless" if self._trace.meta.get("temperature") == 0 else policy.verdict
         return recorder.run_log(
-            self._requests,
-            self.tickets,
             policy=policy.label,
             drafter=self._drafter.name,
             concurrency=concurrency,

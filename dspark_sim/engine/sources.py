@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -120,18 +119,18 @@ class OpenLoop:
     ) -> None:
         self.refused: list[int] = np.flatnonzero(~fits_Q).tolist()
         self._tickets = tickets.add(np.flatnonzero(fits_Q), arrival_s_Q[fits_Q])
-        self._times: list[float] = arrival_s_Q[fits_Q].tolist()
+        self._arrival_s_K = arrival_s_Q if fits_Q.all() else arrival_s_Q[fits_Q]
         self._send = send
         self._at = 0
-        self.next_s = self._times[0] if self._times else math.inf
+        self.next_s = float(self._arrival_s_K[0]) if self._tickets.size else math.inf
 
     def let_in(self, now_s: float) -> None:
         """Send what has arrived."""
         if now_s < self.next_s:
             return
-        end = bisect_right(self._times, now_s, self._at)
+        end = int(self._arrival_s_K.searchsorted(now_s, side="right"))
         arrived, self._at = self._tickets[self._at : end], end
-        self.next_s = self._times[end] if end < len(self._times) else math.inf
+        self.next_s = float(self._arrival_s_K[end]) if end < self._tickets.size else math.inf
         self._send(arrived)
 
     def completed(self, count: int, now_s: float) -> None:

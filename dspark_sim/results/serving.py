@@ -27,6 +27,10 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MS_PER_S = 1e3
 #: Shares of the requests at both ends of arrivals that go on, which warm the service up and see it drain.
 WARMUP, COOLDOWN = 0.25, 0.05
+#: Columns of the file of requests; one of them goes by another name in a log.
+REQUEST_COLUMNS = ("request", "arrival_s", "admission_s", "first_token_s", "end_s", "prompt_tokens",
+                   "output_tokens", "rounds", "preemptions", "replica")  # fmt: skip
+_FIELDS = {"first_token_s": "start_s"}
 #: Standard deviations of a queue's chance growth above which the load knee is called passed.
 _SURE = 3.0
 
@@ -190,23 +194,26 @@ def _summary(time_s: FloatArray, weight: IntArray | None = None) -> dict[str, fl
     return {"mean": mean * MS_PER_S} | dict(zip(QUANTILES, (values * MS_PER_S).tolist(), strict=True))
 
 
+def request_columns(log: RequestLog) -> dict[str, NDArray[Any]]:
+    """Return the columns of :data:`REQUEST_COLUMNS` of the requests of a log; times in seconds."""
+    return {name: getattr(log, _FIELDS.get(name, name)) for name in REQUEST_COLUMNS}
+
+
 def write_requests(path: str | os.PathLike[str], run: RunLog) -> None:
     """Write one row a completed request, in order of completion, as parquet; times in seconds."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    log = run.requests
-    table = {
-        "request": log.request,
-        "arrival_s": log.arrival_s,
-        "admission_s": log.admission_s,
-        "first_token_s": log.start_s,
-        "end_s": log.end_s,
-        "prompt_tokens": log.prompt_tokens,
-        "output_tokens": log.output_tokens,
-        "rounds": log.rounds,
-        "preemptions": log.preemptions,
-        "replica": log.replica,
-    }
     with atomic_path(path) as temporary:
-        pq.write_table(pa.table(table), temporary, compression="zstd")
+        pq.write_table(pa.table(request_columns(run.requests)), temporary, compression="zstd")
+
+
+def read_requests(path: str | os.PathLike[str]) -> RequestLog:
+    """Read what :func:`write_requests` wrote, a column at a time."""
+    import pyarrow.parquet as pq
+
+    def column(name: str) -> NDArray[Any]:
+        table = pq.read_table(path, columns=[name], partitioning=None)
+        return np.asarray(table[name])
+
+    return RequestLog(**{_FIELDS.get(name, name): column(name) for name in REQUEST_COLUMNS})

@@ -6,7 +6,7 @@ import numpy as np
 
 from dspark_sim.engine.compiled import layout as at
 from dspark_sim.engine.compiled.loop import is_done
-from dspark_sim.engine.recorder import Recorder, StepSink
+from dspark_sim.engine.recorder import Recorder, Records, Sink
 
 #: Steps, and requests that end, between two emptyings.
 STEPS = 1 << 14
@@ -24,9 +24,10 @@ class CompiledRecorder(Recorder):
         output_tokens: int | None,
         requests: int | None = None,
         *,
-        sink: StepSink | None = None,
+        records: Records,
+        sink: Sink | None = None,
     ) -> None:
-        super().__init__(gamma, slots, warmup_tokens, output_tokens, requests, sink=sink)
+        super().__init__(gamma, slots, warmup_tokens, output_tokens, requests, records=records, sink=sink)
         ints = np.zeros(at.AHEAD + 1, dtype=np.int64)
         ints[at.MEASURING] = self.measuring
         ints[at.LEFT] = at.ENDLESS if requests is None else requests
@@ -57,8 +58,8 @@ class CompiledRecorder(Recorder):
         """Take over what stands in the blocks, and empty them."""
         ints, run = self.run.ints, self.run
         self._gaps.append(run.singles[: ints[at.SINGLES]].copy())
-        self._keep(run.rows[: ints[at.ROWS]].copy())
         self._finished.append(run.finished[: ints[at.FINISHED]].copy())
+        self._keep(run.rows[: ints[at.ROWS]].copy())
         ints[[at.ROWS, at.SINGLES, at.FINISHED]] = 0
         self.completed, self.warmup_steps = int(ints[at.COMPLETED]), int(ints[at.WARMUP_STEPS])
         self.measured_tokens = int(ints[at.MEASURED])
