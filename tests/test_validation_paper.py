@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dspark_sim.engine.simulator import simulate
 from dspark_sim.hardware.cost import StepCost
+from dspark_sim.policies.registry import parse_policy
 from dspark_sim.validation import derivation, paper_cost, paper_predict, paper_run
 from dspark_sim.validation.paper_cost import Curve, MtpStep, PaperStep, figure7, figure8, fit_mtp_step
 from dspark_sim.validation.paper_predict import DSPARK, predict
@@ -17,6 +19,7 @@ from dspark_sim.validation.priors import (
     DSPARK_ACCEPTED_LEN,
     FIRST_DECLARED,
     PAPER,
+    TOKENS_DEVIATION,
     draw,
     modes,
 )
@@ -96,7 +99,7 @@ def test_dspark_beats_every_fixed_budget_of_the_same_law(monkeypatch):
     best = predict(STEP, point, RUNNING, DSPARK)
     step = paper_predict.step_at(STEP, point)
     for verified in (0.0, 1.0, 2.5, 5.0):
-        step_ms = step.requests_ms(RUNNING) + step.draft_ms(RUNNING, None)
+        step_ms = step.requests_ms(RUNNING) + step.draft_ms(RUNNING, None) + step.waiting_ms(RUNNING)
         step_ms = step_ms + step.verify_ms((1 + verified) * RUNNING)
         assert (best.tok_per_s_DC[0] >= 1e3 * RUNNING * (1 + verified / 2) / step_ms * (1 - 1e-12)).all()
 
@@ -132,7 +135,7 @@ def test_derived_priors_are_what_their_evidence_gives(model):
         stated = PAPER[model][name]
         found = (derived.mode, derived.low, derived.high)
         assert (stated.mode, stated.low, stated.high) == pytest.approx(found, abs=0.0051)
-    others = PAPER[model].keys() - {"token_share", "traffic"}
+    others = PAPER[model].keys() - {"token_share", "traffic", "slowest_rank"}
     assert all(PAPER[model][name] == FIRST_DECLARED[model][name] for name in others)
 
 
@@ -175,14 +178,57 @@ def test_the_two_slopes_give_back_the_time_by_request(theta, alpha, ratio):
         assert derivation.per_request_by_sizes_us(ratio) == pytest.approx(1e3 * alpha, abs=1e-6)
 
 
-def test_anchors_without_draws_have_no_interval():
-    model = paper_run.Model("V4-Flash", None, 0)
+@pytest.mark.parametrize("priors", [FIRST_DECLARED, PAPER])
+def test_anchors_are_read_at_the_sla_and_inside_their_intervals(priors):
+    model = paper_run.Model("V4-Flash", priors["V4-Flash"], None, 0)
     served = paper_run.Served(
         "V4-Flash", DSPARK, RUNNING, RUNNING, RUNNING, np.ones((2, 7)), np.ones((2, 7)), np.ones(7)
     )
-    rows = model.anchors_first_declared(served)
+    rows = model.anchors(served)
     assert [row["sla"] for row in rows] == [80, 120]
-    assert all("low" not in row and row["throughput_gain_pct"] > 0 for row in rows)
+    for row in rows:
+        assert row["low"] < row["tok_per_s_per_gpu"] < row["high"]
+        at_sla = np.array([row["tok_per_s_per_gpu"] / row["sla"]])
+        centre = predict(fit_mtp_step(figure7("V4-Flash")), model.centre, at_sla, DSPARK)
+        assert centre.tok_per_s_DC[0, 0] / at_sla[0] == pytest.approx(row["sla"], rel=0.002)
+
+
+def test_waiting_for_the_slowest_rank_is_dsparks_alone():
+    step = PaperStep(STEP, unknowns(), 1.79)
+    first = PaperStep(STEP, modes(FIRST_DECLARED["V4-Flash"]), 1.79)
+    assert not first.waiting_ms(RUNNING).any()
+    np.testing.assert_allclose(step.waiting_ms(4 * RUNNING), 2 * step.waiting_ms(RUNNING))
+    assert (step.waiting_ms(RUNNING) > 0).all()
+    waits, alone = (
+        StepCost(paper_cost.profile_of(step, "V4-Flash", 350, 5, waits=waits), 350, 6 * 350)
+        for waits in (True, False)
+    )
+    more_s = waits.step_s(700, 200, 0, 0.0, False) - alone.step_s(700, 200, 0, 0.0, False)
+    assert more_s == pytest.approx(1e-3 * step.waiting_ms(np.array([200.0]))[0])
+
+
+def test_the_slowest_rank_is_the_expected_largest_of_so_many():
+    """Of 32 ranks most likely, of 320 at most: the mean over draws of the largest of N normals."""
+    prior = PAPER["V4-Pro"]["slowest_rank"]
+    normal = np.random.default_rng(0).standard_normal((4000, 320))
+    assert normal[:, :32].max(axis=1).mean() == pytest.approx(prior.mode, abs=0.03)
+    assert normal.max(axis=1).mean() == pytest.approx(prior.high, abs=0.03)
+
+
+def test_a_ranks_tokens_vary_in_the_engine_as_the_case_says():
+    model = paper_run.Model("V4-Flash", PAPER["V4-Flash"], paper_run.paper_trace(-0.14, 0.0), 0)
+    step = paper_predict.step_at(model.fit, {name: np.asarray(value) for name, value in unknowns().items()})
+    running = 96
+    log = simulate(
+        model.trace,
+        paper_cost.profile_of(step, "V4-Flash", running, 5, waits=True),
+        parse_policy(DSPARK),
+        concurrency=running,
+        output_tokens=60_000,
+        drafter=DSPARK,
+    )
+    tokens = log.steps.batch_tokens[20:].astype(float)
+    assert tokens.std() / np.sqrt(running) == pytest.approx(TOKENS_DEVIATION, abs=0.25)
 
 
 def test_draws_stay_in_range_and_do_not_depend_on_each_other():

@@ -24,7 +24,7 @@ import numpy as np
 
 from dspark_sim.hardware.profile import FORMAT, HardwareProfile
 from dspark_sim.schema import FloatArray
-from dspark_sim.validation.priors import MTP_FIXED, MTP_PER_REQUEST
+from dspark_sim.validation.priors import MTP_FIXED, MTP_PER_REQUEST, TOKENS_DEVIATION
 from dspark_sim.validation.tables import read_rows, source_of
 
 #: Below this many requests a GPU the two figures disagree on V4-Pro; those points count half.
@@ -153,6 +153,12 @@ class PaperStep:
             + by_request * self.unknowns["draft_per_request"] * token_ms
         )
 
+    def waiting_ms(self, requests: FloatArray) -> FloatArray:
+        """Return what DSpark's step waits for the rank with most tokens: its excess at a token's slope."""
+        deviations = self.unknowns.get("slowest_rank", 0.0)
+        token_ms = self.unknowns["token_share"] / 2 * self._scale * self.fit.linear_ms / self._drafting
+        return np.asarray(deviations * TOKENS_DEVIATION * np.sqrt(requests) * token_ms)
+
     @property
     def _scale(self) -> Any:
         return self.tau * self.unknowns["curve"]
@@ -161,18 +167,33 @@ class PaperStep:
     def _constant_ms(self) -> Any:
         return self._scale * self.fit.constant_ms / (1 + MTP_FIXED * self.unknowns["draft_fixed"])
 
+    @property
+    def _drafting(self) -> Any:
+        """MTP-1's variable cost over the target's."""
+        return 1 + MTP_PER_REQUEST * self.unknowns["draft_per_request"] * self.unknowns["token_share"] / 2
+
     def _variable_ms(self, requests: FloatArray) -> Any:
-        drafting = MTP_PER_REQUEST * self.unknowns["draft_per_request"] * self.unknowns["token_share"] / 2
-        return self._scale * self.fit.variable_ms(requests) / (1 + drafting)
+        return self._scale * self.fit.variable_ms(requests) / self._drafting
 
 
-def profile_of(step: PaperStep, model: str, max_requests: int, gamma: int) -> HardwareProfile:
-    """Return the step cost at single-valued unknowns as a hardware profile for the engine."""
+def profile_of(
+    step: PaperStep, model: str, max_requests: int, gamma: int, *, waits: bool = False
+) -> HardwareProfile:
+    """Return the step cost at single-valued unknowns as a hardware profile for the engine.
+
+    Args:
+        step: cost of a step.
+        model: that it is of.
+        max_requests: largest load.
+        gamma: tokens of DSpark's block.
+        waits: whether ranks hold different loads (DSpark), so that each waits for the slowest.
+    """
     from dspark_sim.hardware.reading import parse_profile
 
     requests = np.arange(1.0, max_requests + 1)
     tokens = np.arange(1.0, (1 + gamma) * max_requests + 1)
     table = {"lookup": "linear", "requests": _whole(requests), "beyond": "last_octave"}
+    by_request = step.requests_ms(requests) + (step.waiting_ms(requests) if waits else 0.0)
     note = f"MTP-1 curve of {source_of('paper_fig8_mtp1')}; split between tokens and requests by priors"
     document = {
         "format": FORMAT,
@@ -195,7 +216,7 @@ def profile_of(step: PaperStep, model: str, max_requests: int, gamma: int) -> Ha
         "attention": {
             "requests": _whole(requests),
             "context_tokens": [1],
-            "ms": step.requests_ms(requests)[:, None].tolist(),
+            "ms": by_request[:, None].tolist(),
             "beyond": "hold",
         },
         "draft": {

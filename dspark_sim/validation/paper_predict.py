@@ -46,7 +46,7 @@ def predict(
     law = dspark_law()
     shift = unknowns["traffic"] + unknowns["dspark_shift"]
     tokens_DL = 1 + law.accepted_DL(shift, unknowns["spread"])
-    rest = step.requests_ms(running) + step.draft_ms(running, None)
+    rest = step.requests_ms(running) + step.draft_ms(running, None) + step.waiting_ms(running)
     batch = running * (1 + law.verified_L)
     believed = rest + step.verify_ms(batch, unknowns["believed_slope"][:, None, None])
     best = np.argmax(tokens_DL[:, None, :] / believed, axis=2)[..., None]

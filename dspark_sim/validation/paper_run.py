@@ -31,10 +31,9 @@ from dspark_sim.validation.paper_cost import (
 from dspark_sim.validation.paper_predict import DSPARK, GAMMA, predict, step_at
 from dspark_sim.validation.priors import (
     DSPARK_ACCEPTED_LEN,
-    FIRST_DECLARED,
     MTP_ACCEPTED_LEN,
-    PAPER,
     STRUCTURE,
+    Prior,
     draw,
     modes,
 )
@@ -47,7 +46,6 @@ POLICIES = ("mtp:k=1", DSPARK, "mtp:k=3", "mtp:k=5")
 _DRAWS = 600
 _TAILS = (0.025, 0.975)
 _ANCHOR_CONCURRENCY = np.unique(np.round(np.geomspace(2, 600, 150)))
-_BOUNDS = ("low", "high", "speedup_pct_bounds")
 _TOKENS_A_REQUEST = 2_000  # two texts
 _LEAST_TOKENS, _ANCHORS = 120_000, 150_000
 
@@ -89,9 +87,10 @@ class Served:
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the paper: its curves, fits, priors and draws."""
+    """One model of the paper: its curves, fits, priors and draws; the trace is one of :func:`paper_trace`."""
 
     name: str
+    priors: Mapping[str, Prior]
     trace: Trace
     seed: int
 
@@ -108,12 +107,12 @@ class Model:
     @cached_property
     def centre(self) -> Mapping[str, FloatArray]:
         """The most likely unknowns, as one draw."""
-        return {name: np.array([value]) for name, value in modes(PAPER[self.name]).items()}
+        return {name: np.array([value]) for name, value in modes(self.priors).items()}
 
     @cached_property
     def draws(self) -> Mapping[str, FloatArray]:
         """Unknowns drawn from their priors."""
-        return draw(PAPER[self.name], _DRAWS, self.seed)
+        return draw(self.priors, _DRAWS, self.seed)
 
     @cached_property
     def structure(self) -> FloatArray:
@@ -144,9 +143,9 @@ class Model:
 
     def _simulate(self, spec: str) -> list[Point]:
         most = int(self.curve.concurrency_P.max())
-        unknowns = modes(PAPER[self.name])
+        unknowns = modes(self.priors)
         step = step_at(self.fit, {name: np.asarray(value) for name, value in unknowns.items()})
-        profile = profile_of(step, self.name, most, GAMMA)
+        profile = profile_of(step, self.name, most, GAMMA, waits=spec == DSPARK)
         policy = parse_policy(spec)
         return [
             point(
@@ -168,7 +167,7 @@ class Model:
         at = np.array([concurrency])
         centre = predict(self.fit, self.centre, at, DSPARK)
         rows = []
-        for name, prior in PAPER[self.name].items():
+        for name, prior in self.priors.items():
             ends = {key: value.repeat(2) for key, value in self.centre.items()}
             ends[name] = np.array([prior.low, prior.high])
             moved = predict(self.fit, ends, at, DSPARK)
@@ -196,26 +195,12 @@ class Model:
         rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
         return [self._anchor(row, concurrency, curves) for row in rows]
 
-    def anchors_first_declared(self, dspark: Served) -> list[dict[str, Any]]:
-        """Return the anchors at the modes of the priors as first declared; no intervals."""
-        first = {name: np.array([value]) for name, value in modes(FIRST_DECLARED[self.name]).items()}
-        concurrency = _ANCHOR_CONCURRENCY
-        shift = np.interp(concurrency, dspark.concurrency, dspark.shift)
-        fit = fit_mtp_step(figure7(self.name))
-        curve = predict(fit, first, concurrency, DSPARK).tok_per_s_DC * shift
-        rows = [row for row in read_rows("paper_anchors") if row["model"] == self.name]
-        return [
-            {key: value for key, value in self._anchor(row, concurrency, curve).items() if key not in _BOUNDS}
-            for row in rows
-        ]
-
     def _anchor(self, row: Mapping[str, str], concurrency: FloatArray, curves: FloatArray) -> dict[str, Any]:
         sla, gain = float(row["sla"]), float(row["throughput_gain_pct"])
         base = float(np.interp(sla, *frontier7(self.name)))
         at_sla = np.array([np.interp(sla, (curve / concurrency)[::-1], curve[::-1]) for curve in curves])
         matched = np.array([np.interp(base, curve, curve / concurrency) for curve in curves])
-        # The first curve is the prediction; without draws beside it there is no interval.
-        low, high = np.quantile(at_sla[1:] if len(at_sla) > 1 else at_sla, _TAILS)
+        low, high = np.quantile(at_sla[1:], _TAILS)  # the first curve is the prediction
         return {
             "model": self.name,
             "sla": sla,
@@ -230,9 +215,7 @@ class Model:
             "high": float(high),
             "mtp1_tok_per_s_per_gpu": base,
             "published_tok_per_s_per_gpu": base * (1 + gain / 100),
-            "speedup_pct_bounds": (
-                100 * (np.quantile(matched[1:] if len(matched) > 1 else matched, _TAILS) / sla - 1)
-            ).tolist(),
+            "speedup_pct_bounds": (100 * (np.quantile(matched[1:], _TAILS) / sla - 1)).tolist(),
         }
 
 
@@ -241,12 +224,17 @@ def _budgets(points: list[Point]) -> FloatArray:
 
 
 @cache
-def paper_trace() -> Trace:
+def paper_trace(traffic: float, dspark_shift: float) -> Trace:
     """Return one set of texts with DSpark and every MTP-k on them, each drafter named by its policy.
 
     An accepted length is one of a fixed k, over the anchors that this k visits: each k its own drafter.
+
+    Args:
+        traffic: logit shift of every acceptance.
+        dspark_shift: logit shift of DSpark's, beside.
     """
     mtp = {f"mtp:k={k}": MTP_ACCEPTED_LEN[:k] for k in (1, 3, 5)}
-    drafters = [SynthDrafter(name, "mtp", conditionals(lengths)) for name, lengths in mtp.items()]
-    drafters.append(SynthDrafter(DSPARK, "dspark", conditionals(DSPARK_ACCEPTED_LEN)))
+    drafters = [SynthDrafter(name, "mtp", conditionals(lengths, traffic)) for name, lengths in mtp.items()]
+    own = conditionals(DSPARK_ACCEPTED_LEN, traffic + dspark_shift)
+    drafters.append(SynthDrafter(DSPARK, "dspark", own))
     return law_trace(drafters, "DeepSeek-V4", anchors=_ANCHORS)
