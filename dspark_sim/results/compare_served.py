@@ -16,9 +16,8 @@ from dspark_sim.results.details import has_details
 from dspark_sim.results.notes import notes
 from dspark_sim.results.report import triple
 from dspark_sim.results.report_served import COLUMNS, column_interval, paired, read_column, there
-from dspark_sim.results.report_served_words import offered
 from dspark_sim.results.serving_store import Served
-from dspark_sim.results.serving_tables import Figures
+from dspark_sim.results.serving_tables import Figures, offered
 from dspark_sim.results.stats import Interval, t_interval
 
 SCHEMA = "dspark-sim/compare-served/1"
@@ -62,8 +61,9 @@ def compare_served_document(
         "changes": {name: COLUMNS[name][0] for name in changes},
         "points": [name for name in _IN_POINTS if name in columns],
         "sides": [
-            {"id": s, "name": COLUMNS[s][0], "unit": COLUMNS[s][1], "digits": COLUMNS[s][2], "first": s in _FIRST}
-            for s in _SIDES if s in columns
+            dict(zip(("id", "name", "unit", "digits"), (name, *COLUMNS[name]), strict=False))
+            | {"first": name in _FIRST}
+            for name in _SIDES if name in columns
         ],
         "rows": rows,
         "loads": sorted({row["load"] for row in rows}),

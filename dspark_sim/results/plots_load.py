@@ -97,7 +97,7 @@ def _load_bars(points: Sequence[Point]) -> Figure:
     figure, (left, right) = new_figure(1, 2, sharey=True, width_ratios=[1.6, 1])
     found = arms(points)
     names = [name(key, found) for key in found]
-    figure.subplots_adjust(left=min(0.4, name_margin(found)), wspace=0.12)
+    figure.subplots_adjust(left=min(0.4, name_margin(found)), right=0.965, wspace=0.12)
     for axes, column, words, digits in (
         (left, "tok_per_s_per_gpu", GPU_AXIS, 0),
         (right, "verification_budget", BUDGET_AXIS, 2),
@@ -114,11 +114,15 @@ def _load_bars(points: Sequence[Point]) -> Figure:
     return figure
 
 
-def draw_bar(axes: Axes, row: int, key: Key, interval: Interval, digits: int) -> None:
-    """Draw one policy's bar with its interval and its number at the end."""
+def draw_bar(
+    axes: Axes, row: int, key: Key, interval: Interval, digits: int, *, most: float = np.inf
+) -> None:
+    """Draw one policy's bar with its interval, from zero to ``most`` at most, and its number at the end."""
     half = interval.half_width if interval.n > 1 else 0.0
     axes.barh(row, interval.mean, 0.68, color=look(key[1]).colour)
+    end = min(interval.mean + half, most)
     if half:
-        axes.errorbar(interval.mean, row, xerr=half, fmt="none", ecolor="#333333", lw=1.2, capsize=3)
+        reach = [[min(half, interval.mean)], [end - interval.mean]]
+        axes.errorbar(interval.mean, row, xerr=reach, fmt="none", ecolor="#333333", lw=1.2, capsize=3)
     words = f" {interval.mean:,.{digits}f}"
-    axes.text(interval.mean + half, row, words, va="center", fontsize=10, color="#333333")
+    axes.text(end, row, words, va="center", fontsize=10, color="#333333")

@@ -10,8 +10,9 @@ import numpy as np
 from dspark_sim.results.canvas import dash, height, name, name_margin, new_figure, sign, styled
 from dspark_sim.results.curves import Key
 from dspark_sim.results.labels import Label, label_ends
+from dspark_sim.results.levels import draw_level, draw_upright, time_axis
 from dspark_sim.results.plots_load import draw_bar
-from dspark_sim.results.serving_tables import Figures, groups, over_seeds
+from dspark_sim.results.serving_tables import Figures, groups, offered, over_seeds
 from dspark_sim.results.stats import Interval
 from dspark_sim.results.style import look
 
@@ -27,6 +28,7 @@ _GOODPUT: tuple[Panel, ...] = (
     ("attainment", 100.0, "within all SLOs [%]", 1),
     ("goodput_tok_per_s_per_gpu", 1.0, "goodput [tok/s/GPU]", 0),
 )
+_MOST = {"attainment": 100.0}  # what a figure cannot pass, nor its interval
 _LATENCY: tuple[Panel, ...] = (
     ("ttft_ms", 1.0, "TTFT [ms]", 0),
     ("tpot_ms", 1.0, "TPOT [ms]", 1),
@@ -38,25 +40,46 @@ def attainment_figure(runs: Sequence[Figures], about: dict[str, Any]) -> Figure:
 
     With one rate there is no curve: bars instead, by policy.
     """
-    limits = ", ".join(f"{slo} <= {entry['limit_ms']:g} ms" for slo, entry in runs[0]["slo"].items())
+    limits = ", ".join(f"{slo} ≤ {entry['limit_ms']:g} ms" for slo, entry in runs[0]["slo"].items())
     with styled():
-        figure = _curves(runs, _GOODPUT, None) if _several(runs) else _bars(runs, _GOODPUT)
-        sign(figure, about, "Requests within their SLOs, and what they get done" + _one(runs), limits)
+        figure = _curves(runs, _GOODPUT) if _several(runs) else _bars(runs, _GOODPUT)
+        title = "Requests within their SLOs, and what they get done" + _one(runs)
+        sign(figure, about, title, _parts(limits, _intervals(runs)))
     return figure
 
 
 def latency_figure(runs: Sequence[Figures], about: dict[str, Any]) -> Figure:
-    """Draw median and 99th percentile of TTFT and TPOT against the offered rate.
+    """Draw median and 99th percentile of TTFT and TPOT against the offered rate, objectives as dashed lines.
 
-    With one rate: a line by policy, from median over p90 to p99.
+    With one rate: a line by policy, from median over p90 to p99. Times that are far apart get a
+    logarithmic axis, which says so.
     """
+    bounds = "dashed: objectives" if any(_limits(runs, path) for path, *_ in _LATENCY) else ""
     with styled():
         if _several(runs):
-            figure, words = _curves(runs, _LATENCY, "p99"), "lines: p99; faint: median"
+            figure, words = _times(runs), _parts("lines: p99; dotted: median", _intervals(runs), bounds)
         else:
-            figure, words = _ranges(runs), "from the median over p90 to p99"
+            figure, words = _ranges(runs), _parts("from the median over p90 to p99", bounds)
         sign(figure, about, "Latency" + (_one(runs) or " against the offered rate"), words)
     return figure
+
+
+def _parts(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _intervals(runs: Sequence[Figures]) -> str:
+    """Return what bands, or whiskers of bars, stand for; nothing with one replication."""
+    seeds = len({run["seed"] for run in runs})
+    drawn = "bands" if _several(runs) else "whiskers"
+    return f"{drawn}: 95 % intervals over {seeds} replications" if seeds > 1 else ""
+
+
+def _limits(runs: Sequence[Figures], path: str) -> dict[str, float]:
+    """Return the objectives on a latency: name -> bound [ms]."""
+    slos = runs[0].get("slo") or {}
+    metric = path.removesuffix("_ms")
+    return {name: entry["limit_ms"] for name, entry in slos.items() if name.startswith(f"{metric}_p")}
 
 
 def _several(runs: Sequence[Figures]) -> bool:
@@ -65,8 +88,8 @@ def _several(runs: Sequence[Figures]) -> bool:
 
 def _one(runs: Sequence[Figures]) -> str:
     """Return `` at N requests/s`` where all runs are at one rate."""
-    rates = {run["rate_scale"]: run["offered_per_s"] for run in runs}
-    [rate, *others] = rates.values()
+    [scale, *others] = {run["rate_scale"] for run in runs}
+    rate = offered(runs, scale)
     return "" if others or rate is None else f" at {rate:,.3g} requests/s"
 
 
@@ -78,30 +101,51 @@ def _by_policy(runs: Sequence[Figures]) -> dict[Key, list[list[Figures]]]:
     return found
 
 
-def _curves(runs: Sequence[Figures], panels: Sequence[Panel], quantile: str | None) -> Figure:
-    figure, axes_P = new_figure(len(panels), 1, sharex=True)
-    found = _by_policy(runs)
+def _panels(count: int, found: Mapping[Key, list[list[Figures]]]) -> tuple[Figure, Any]:
+    """Return a figure of panels under each other, against the offered rate."""
+    figure, axes_P = new_figure(count, 1, sharex=True)
     figure.subplots_adjust(left=0.125, right=1 - name_margin(found))
+    axes_P[-1].set_xlabel(RATE_AXIS)
+    axes_P[-1].set_xlim(0, 1.04 * max(rate for by_rate in found.values() for rate in _offered(by_rate)))
+    return figure, axes_P
+
+
+def _curves(runs: Sequence[Figures], panels: Sequence[Panel]) -> Figure:
+    found = _by_policy(runs)
+    figure, axes_P = _panels(len(panels), found)
     for axes, (path, factor, words, _) in zip(axes_P, panels, strict=True):
-        labels = [
-            _curve(axes, key, found, f"{path}.{quantile}" if quantile else path, factor) for key in found
-        ]
-        if quantile:
-            for key, by_rate in found.items():
-                rates, medians = _means(by_rate, f"{path}.p50", factor)
-                axes.plot(rates, medians, color=look(key[1]).colour, alpha=0.35, lw=1, ls=":")
+        labels = [_curve(axes, key, found, path, factor) for key in found]
         height(axes, np.concatenate([[_FLAT], *(label.xy[:, 1] for label in labels)]))
         axes.set_ylabel(words.replace(" [", "\n["))
         label_ends(axes, labels)
-    axes_P[-1].set_xlabel(RATE_AXIS)
-    axes_P[-1].set_xlim(left=0)
     return figure
+
+
+def _times(runs: Sequence[Figures]) -> Figure:
+    found = _by_policy(runs)
+    figure, axes_P = _panels(len(_LATENCY), found)
+    for axes, (path, factor, words, _) in zip(axes_P, _LATENCY, strict=True):
+        limits, times = _limits(runs, path), [f"{path}.{quantile}" for quantile in ("p50", "p99")]
+        drawn = [_means(by_rate, time, factor)[1] for by_rate in found.values() for time in times]
+        far = time_axis(axes, np.concatenate(drawn), limits.values())
+        labels = [_curve(axes, key, found, times[1], factor) for key in found]
+        for key, by_rate in found.items():
+            rates, medians = _means(by_rate, times[0], factor)
+            axes.plot(rates, medians, color=look(key[1]).colour, alpha=0.6, lw=1.2, ls=":")
+        axes.set_ylabel(words.replace(" [", "\n[") + (", log" if far else ""))
+        for slo, limit in limits.items():
+            draw_level(axes, limit, f"{slo} ≤ {limit:g} ms")
+        label_ends(axes, labels)
+    return figure
+
+
+def _offered(by_rate: Sequence[Sequence[Figures]]) -> list[float]:
+    return [offered(group, group[0]["rate_scale"]) or 0.0 for group in by_rate]
 
 
 def _means(by_rate: Sequence[Sequence[Figures]], path: str, factor: float) -> tuple[list[float], list[float]]:
     spread = [over_seeds(group, path) for group in by_rate]
-    rates = [group[0]["offered_per_s"] or 0.0 for group in by_rate]
-    return rates, [factor * interval.mean if interval else float("nan") for interval in spread]
+    return _offered(by_rate), [factor * interval.mean if interval else float("nan") for interval in spread]
 
 
 def _curve(axes: Axes, key: Key, found: Mapping[Key, list[list[Figures]]], path: str, factor: float) -> Label:
@@ -114,6 +158,8 @@ def _curve(axes: Axes, key: Key, found: Mapping[Key, list[list[Figures]]], path:
     known = [interval for interval in spread if interval is not None and interval.n > 1]
     if len(known) == len(spread):
         low, high = ([factor * getattr(interval, end) for interval in known] for end in ("low", "high"))
+        if axes.get_yscale() == "log":
+            low = np.maximum(low, axes.get_ylim()[0]).tolist()
         axes.fill_between(rates, low, high, color=style.colour, alpha=0.18, lw=0)
     return Label(name(key, found), style.text, np.column_stack([rates, mean]))
 
@@ -122,20 +168,24 @@ def _rows(runs: Sequence[Figures], columns: int) -> tuple[Figure, Any, dict[Key,
     """Return a figure with a row for each policy, named at the left."""
     figure, axes_P = new_figure(1, columns, sharey=True)
     found = _by_policy(runs)
-    figure.subplots_adjust(left=min(0.4, name_margin(found)), wspace=0.12)
+    figure.subplots_adjust(left=min(0.4, name_margin(found)), right=0.965, top=0.86, wspace=0.12)
     axes_P[0].set_yticks(range(len(found)), [name(key, found) for key in found])
     axes_P[0].invert_yaxis()
     return figure, axes_P, found
 
 
 def _bars(runs: Sequence[Figures], panels: Sequence[Panel]) -> Figure:
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
     figure, axes_P, found = _rows(runs, len(panels))
     for axes, (path, factor, words, digits) in zip(axes_P, panels, strict=True):
         for row, (key, [group]) in enumerate(found.items()):
             interval = over_seeds(group, path)
             if interval is not None:
-                draw_bar(axes, row, key, _scaled(interval, factor), digits)
+                draw_bar(axes, row, key, _scaled(interval, factor), digits, most=_MOST.get(path, np.inf))
         axes.set_xlim(0, 1.2 * max(_FLAT, axes.dataLim.x1))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.set_xlabel(words)
         axes.grid(False, axis="y")
     return figure
@@ -146,6 +196,8 @@ def _scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _ranges(runs: Sequence[Figures]) -> Figure:
+    from matplotlib.ticker import StrMethodFormatter
+
     figure, axes_P, found = _rows(runs, len(_LATENCY))
     for axes, (path, factor, words, _) in zip(axes_P, _LATENCY, strict=True):
         for row, (key, [group]) in enumerate(found.items()):
@@ -153,7 +205,11 @@ def _ranges(runs: Sequence[Figures]) -> Figure:
             times = [factor * interval.mean for interval in ends if interval is not None]
             style = look(key[1])
             axes.plot(times, [row] * len(times), color=style.colour, marker=style.marker, lw=2.5, ms=6)
-        axes.set_xlim(0, 1.12 * max(_FLAT, axes.dataLim.x1))
+        limits = {slo: ms for slo, ms in _limits(runs, path).items() if ms < 3 * axes.dataLim.x1}
+        axes.set_xlim(0, 1.12 * max(_FLAT, axes.dataLim.x1, *limits.values()))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        for slo, limit in limits.items():
+            draw_upright(axes, limit, f"{slo} ≤ {limit:g} ms")
         axes.set_xlabel(words)
         axes.grid(False, axis="y")
     return figure

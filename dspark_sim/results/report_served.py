@@ -12,7 +12,6 @@ from dspark_sim.results.details import DETAIL, SHARES, has_details
 from dspark_sim.results.notes import notes, same_model
 from dspark_sim.results.report import arm_entry, key_id, triple
 from dspark_sim.results.report_served_words import (
-    offered,
     overall,
     rate_words,
     served_question,
@@ -22,7 +21,7 @@ from dspark_sim.results.report_served_words import (
 from dspark_sim.results.report_words import title
 from dspark_sim.results.serving import COOLDOWN
 from dspark_sim.results.serving_store import Served
-from dspark_sim.results.serving_tables import Figures, groups, over_seeds, serving_notes
+from dspark_sim.results.serving_tables import Figures, groups, offered, over_seeds, serving_notes
 from dspark_sim.results.serving_tables import value as figure
 from dspark_sim.results.stats import Interval, paired_change_pct, t_interval
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dspark_sim.results.report_words import setup_words
-from dspark_sim.results.serving_tables import Figures, over_seeds
+from dspark_sim.results.serving_tables import Figures, offered, over_seeds
 from dspark_sim.results.stats import Interval, paired_change_pct
 from dspark_sim.results.tables import number, signed, spread
 
@@ -74,12 +74,6 @@ def overall(found: Groups, slos: Sequence[str]) -> list[str]:
         by_policy.setdefault(group[0]["policy"], []).append(group)
     rates = _rates(found)
     return [_up_to(policy, by_rate, rates) for policy, by_rate in by_policy.items()]
-
-
-def offered(runs: Iterable[Figures], scale: float) -> float | None:
-    """Return the offered rate at a rate scale, the mean over all its runs [1/s]; None of a burst."""
-    rates = [run["offered_per_s"] for run in runs if run["rate_scale"] == scale]
-    return None if None in rates else sum(rates) / len(rates)
 
 
 def _up_to(policy: str, by_rate: Sequence[Sequence[Figures]], rates: Rates) -> str:

@@ -58,6 +58,12 @@ def groups(runs: Iterable[Figures]) -> list[list[Figures]]:
     return list(found.values())
 
 
+def offered(runs: Iterable[Figures], scale: float) -> float | None:
+    """Return the offered rate at a rate scale, the mean over all its runs [1/s]; None of a burst."""
+    rates = [run["offered_per_s"] for run in runs if run["rate_scale"] == scale]
+    return None if None in rates else sum(rates) / len(rates)
+
+
 def serving_table(runs: Sequence[Figures]) -> str:
     """Return a line per (rate, drafter, policy): means over replications, with the interval of throughput.
 
@@ -80,7 +86,7 @@ def serving_table(runs: Sequence[Figures]) -> str:
             header: _cell(over_seeds(group, path), digits, interval)
             for header, (path, digits, interval) in shown.items()
         }
-        rows.append(_names(group[0]) | cells)
+        rows.append(_names(group[0], runs) | cells)
     return text_table(columns, rows)
 
 
@@ -101,7 +107,7 @@ def slo_table(runs: Sequence[Figures]) -> str:
             "goodput\ntok/s/GPU": _cell(over_seeds(group, "goodput_tok_per_s_per_gpu"), 0, False),
             "SLOs": _met(group),
         }
-        rows.append(_names(group[0]) | cells)
+        rows.append(_names(group[0], runs) | cells)
     return text_table(columns, rows)
 
 
@@ -119,9 +125,9 @@ def _leading(runs: Sequence[Figures]) -> dict[str, str]:
     return rate | {"policy": "<"} | ({"drafter": "<"} if several["drafter"] else {})
 
 
-def _names(run: Figures) -> dict[str, str]:
-    offered = number(run["offered_per_s"], 2)
-    return {"offered\nreq/s": offered, "policy": run["policy"], "drafter": run["drafter"]}
+def _names(run: Figures, runs: Sequence[Figures]) -> dict[str, str]:
+    rate = number(offered(runs, run["rate_scale"]), 2)
+    return {"offered\nreq/s": rate, "policy": run["policy"], "drafter": run["drafter"]}
 
 
 def _cell(found: Interval | None, digits: int, interval: bool) -> str:
@@ -171,7 +177,7 @@ def _knee_notes(runs: Sequence[Figures]) -> list[str]:
     passed: dict[str, str] = {}
     for group in groups(runs):
         if 2 * sum(run["knee_passed"] for run in group) > len(group):
-            rate = number(group[0]["offered_per_s"], 1)
+            rate = number(offered(runs, group[0]["rate_scale"]), 1)
             passed.setdefault(group[0]["policy"], f"{group[0]['policy']} at {rate} requests/s")
     if not passed:
         return []
