@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from dspark_sim.cli import common
 from dspark_sim.cli.app import dispatch
 from dspark_sim.policies.registry import parse_policy
 
+AZURE = Path(__file__).parent / "data" / "importers" / "azure2023.csv"
 RUN = ("--hw", "h800", "--output-tokens", 40)
 #: Arguments of every command that simulates or searches, and what its bar is called. {trace}: a small one.
 LONG = {
@@ -27,6 +29,21 @@ LONG = {
         "simulating",
     ),
     "audit": (("off", "--effort", 0.05), "overwriting"),
+}
+
+
+#: Arguments of commands whose work cannot be counted beforehand, and what they say that they are at.
+#: {run}: a result folder.
+UNCOUNTED = {
+    "trace": (("show", "{trace}"), "reading"),
+    "calibrate": (("{trace}", "--out", "c.parquet"), "fitting"),
+    "sweep": (("--trace", "{trace}", *RUN, "--concurrency", 2, "--dry-run"), "estimating"),
+    "run": (("--trace", "{trace}", *RUN, "--policy", "off", "--concurrency", 2), "drawing"),
+    "report": (("{run}", "--out", "x.html"), "reading"),
+    "compare": (("{run}", "{run}"), "comparing"),
+    "study": (("threshold", "--trace", "{trace}", "--out", "studies"), "studying traces"),
+    "import": (("azure2023", "{azure}", "-o", "w.parquet"), "reading"),
+    "synth": (("--accept", "dspark=0.8", "--requests", 5, "--out", "s.parquet"), "drawing"),
 }
 
 
@@ -50,6 +67,22 @@ def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes(name, toy_trace, tm
     assert label in plain
     assert re.search(r"\d+/\d+", plain)
     assert re.search(r"(-|\d+):[\d-]+:[\d-]+", plain)
+
+
+@pytest.mark.parametrize("name", UNCOUNTED)
+def test_a_terminal_sees_what_uncounted_work_is_at(name, toy_trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    if name in ("report", "compare"):
+        words = ("run", "--trace", toy_trace, *RUN, "--policy", "off", "--concurrency", 2, "--out", "run")
+        assert dispatch(list(map(str, words))) == 0
+    arguments, label = UNCOUNTED[name]
+    places = {"trace": toy_trace, "run": "run", "azure": AZURE}
+    assert dispatch([name, *(str(word).format(**places) for word in arguments)]) == 0
+    assert re.search(rf"{label} 0:00:\d\d", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
 
 
 def test_work_of_unknown_length_shows_that_it_goes_on(monkeypatch, capsys):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspark_sim.cli.common import print_json, progress, warn
+from dspark_sim.cli.common import print_json, progress, warn, working
 
 if TYPE_CHECKING:
     from dspark_sim.cli.plan import Plan
@@ -56,11 +56,12 @@ def write_pictures(results: Results, document: dict[str, Any], folder: Path) -> 
     """Draw the two pictures into ``folder``; return the paths."""
     from dspark_sim.results.plots import frontier_figure, load_figure, save
 
-    figures = {
-        "frontier": frontier_figure(results.points, results.about, document),
-        "load": load_figure(results.points, results.about),
-    }
-    return [path for name, figure in figures.items() for path in save(figure, folder, name)]
+    with working("drawing"):
+        figures = {
+            "frontier": frontier_figure(results.points, results.about, document),
+            "load": load_figure(results.points, results.about),
+        }
+        return [path for name, figure in figures.items() for path in save(figure, folder, name)]
 
 
 def write_all(results: Results, document: dict[str, Any], out: Path) -> None:

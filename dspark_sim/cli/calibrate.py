@@ -41,7 +41,7 @@ def calibrate(
 
     Example: dspark-sim calibrate chat.parquet --out chat.calibrated.parquet
     """
-    from dspark_sim.cli.common import new_file, print_json
+    from dspark_sim.cli.common import new_file, print_json, working
     from dspark_sim.workload.fitting import write_temperatures
     from dspark_sim.workload.trace_io import read_trace, write_trace
 
@@ -52,7 +52,8 @@ def calibrate(
         return
     source = read_trace(trace)
     path = new_file(out or Path(f"{source.name}.calibrated.parquet"), force)
-    fits = _fits(source, drafter, method, temperatures, seed)
+    with working("fitting"):
+        fits = _fits(source, drafter, method, temperatures, seed)
     sidecars = {fit.drafter: new_file(path.with_suffix(f".{fit.drafter}.sts.json"), force) for fit in fits}
     write_trace(path, fits[-1].trace)
     for fit in fits:

@@ -10,7 +10,7 @@ import typer
 
 from dspark_sim.cli import open_loop, plan
 from dspark_sim.cli import options as o
-from dspark_sim.cli.common import clean, print_json, progress, warn
+from dspark_sim.cli.common import clean, print_json, progress, warn, working
 from dspark_sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def _write(folder: Path, answers: dict[str, Any]) -> None:
     write_text(folder / ABOUT, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     write_text(folder / "capacity.json", json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
     write_rows(folder / POINTS, answers)
-    paths = save(capacity_figure(answers), folder, "capacity")
+    with working("drawing"):
+        paths = save(capacity_figure(answers), folder, "capacity")
     names = [ABOUT, "capacity.json", POINTS, *(path.name for path in paths)]
     warn(f"wrote {folder}/: {', '.join(names)}")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dspark_sim.cli import options as o
-from dspark_sim.cli.common import print_json, warn
+from dspark_sim.cli.common import print_json, warn, working
 from dspark_sim.errors import InputError
 
 _MOST = 6  # sentences printed
@@ -37,7 +37,8 @@ def compare(
     pairs = [_pair(word) for word in pair or ()]
     names = _names(first, second, pairs)
     served = one_kind([first, second])
-    document = (_of_arrivals if served else _of_users)(first, second, names, pairs)
+    with working("comparing"):
+        document = (_of_arrivals if served else _of_users)(first, second, names, pairs)
     if out is not None:
         from dspark_sim.files import write_text
         from dspark_sim.results.page_compare import compare_page, compare_served_page

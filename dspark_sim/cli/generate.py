@@ -106,11 +106,14 @@ def load_on(target: str, device: str) -> Target:
     Raises:
         InputError: no such target, or no such device on this machine.
     """
-    from dspark_sim.model.loading import load_target
-    from dspark_sim.model.runtime import check_device
+    from dspark_sim.cli.common import working
 
-    check_device(device)
-    return load_target(target, device=device)
+    with working("loading the target"):
+        from dspark_sim.model.loading import load_target
+        from dspark_sim.model.runtime import check_device
+
+        check_device(device)
+        return load_target(target, device=device)
 
 
 def parse_worker(text: str) -> tuple[int, int]:

@@ -28,7 +28,7 @@ def import_(
 
     Example: dspark-sim import azure2023 AzureLLMInferenceTrace_conv.csv -o conv.parquet
     """
-    from dspark_sim.cli.common import new_file
+    from dspark_sim.cli.common import new_file, working
     from dspark_sim.errors import InputError
     from dspark_sim.workload.importers.registry import import_file, importers
 
@@ -40,7 +40,8 @@ def import_(
             "import needs FORMAT, FILE and -o OUT.parquet; dspark-sim import --list shows the formats"
         )
     new_file(out, force)
-    imported = import_file(fmt, file)
+    with working("reading"):
+        imported = import_file(fmt, file)
     document = _write(out, imported)
     _print(document, imported.source["notes"], json_out)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspark_sim.cli.common import print_json, progress, warn
+from dspark_sim.cli.common import print_json, progress, warn, working
 from dspark_sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -255,11 +255,12 @@ def _write(folder: Path, runs: Sequence[Mapping[str, Any]], about: dict[str, Any
 
     paths = write_served(folder, runs, about)
     figures: dict[str, Any] = {}
-    if all(run["measured"] for run in runs):
-        figures["latency"] = latency_figure(runs, about)
-        if about["slos"]:
-            figures["attainment"] = attainment_figure(runs, about)
-    paths += [path for name, figure in figures.items() for path in save(figure, folder, name)]
+    with working("drawing"):
+        if all(run["measured"] for run in runs):
+            figures["latency"] = latency_figure(runs, about)
+            if about["slos"]:
+                figures["attainment"] = attainment_figure(runs, about)
+        paths += [path for name, figure in figures.items() for path in save(figure, folder, name)]
     kept = [kind for kind in ("requests-*.parquet", "steps-*.parquet") if any(folder.glob(kind))]
     warn(f"wrote {folder}/: {', '.join([*(path.name for path in paths), *kept])}")
 

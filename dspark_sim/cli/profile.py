@@ -113,14 +113,13 @@ class _Ask:
 
 def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
     from dspark_sim.cli.common import progress, warn
+    from dspark_sim.cli.generate import load_on
     from dspark_sim.model.checkpoints import load_drafter
-    from dspark_sim.model.loading import load_target
     from dspark_sim.model.profiler import Profiler
-    from dspark_sim.model.runtime import check_device, use_threads
+    from dspark_sim.model.runtime import use_threads
 
-    check_device(ask.device)
     use_threads(ask.threads)
-    target = load_target(ask.target, device=ask.device)
+    target = load_on(ask.target, ask.device)
     drafters = [load_drafter(name, target) for name in ask.drafters]
     plan = _plan(ask, target, drafters)
     further = {drafter.config.kind: drafter for drafter in drafters[1:]}

@@ -40,13 +40,14 @@ def refit(
 
     Example: dspark-sim refit runs/mine/drafter corpus --save drafters/mine
     """
-    from dspark_sim.cli.common import print_json, progress
+    from dspark_sim.cli.common import print_json, progress, working
     from dspark_sim.model.refit import collect, fit_head, split_by_prompt, telling
     from dspark_sim.model.refit_files import open_drafter, save_refitted, unseen_texts
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
-    opened = open_drafter(drafter, target, held_out)
+    with working("loading"):
+        opened = open_drafter(drafter, target, held_out)
     texts, temperature = unseen_texts(corpus, None if every else opened.held_out)
     with progress(anchors, "anchors") as advance:
         examples = collect(

@@ -9,7 +9,7 @@ import typer
 
 from dspark_sim.cli import answer
 from dspark_sim.cli import options as o
-from dspark_sim.cli.common import parse_slas, print_json, warn
+from dspark_sim.cli.common import parse_slas, print_json, warn, working
 from dspark_sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,11 +45,13 @@ def report(
     from dspark_sim.results.serving_store import one_kind
 
     slas = parse_slas(sla) if sla is not None else None
-    if one_kind(folders):
-        given = {"--sla": sla, "--bound": bound}
-        document, draw = _of_arrivals(folders, baseline, [name for name in given if given[name]]), served_page
-    else:
-        document, draw = _of_users(folders, baseline, slas, bound), report_page
+    served, given = one_kind(folders), {"--sla": sla, "--bound": bound}
+    with working("reading"):
+        if served:
+            document = _of_arrivals(folders, baseline, [name for name in given if given[name]])
+        else:
+            document = _of_users(folders, baseline, slas, bound)
+    draw = served_page if served else report_page
     if json_out:
         print_json(document)
     if out is not None or not json_out:

@@ -80,7 +80,7 @@ def study(
     """
     from dataclasses import replace
 
-    from dspark_sim.cli.common import output_folder, print_json, progress
+    from dspark_sim.cli.common import output_folder, print_json, progress, working
     from dspark_sim.errors import InputError
     from dspark_sim.study.pool import evaluated_pool, trace_pool, with_latency
 
@@ -104,9 +104,11 @@ def study(
             pool = trace_pool(traces)
         pool = replace(with_latency(pool, target) if latency else pool, anchors=anchors)
         done += _drafter_studies(chosen, pool, seed)
-    done += _trace_studies(chosen, traces, seed)
+    with working("studying traces"):
+        done += _trace_studies(chosen, traces, seed)
     done.sort(key=lambda one: list(STUDIES).index(one.name))
-    paths = [path for one in done for path in one.write(folder)]
+    with working("drawing"):
+        paths = [path for one in done for path in one.write(folder)]
     document = {"schema": "dspark-sim/study/1", "studies": [one.document() for one in done]}
     _write_json(folder / "study.json", document)
     if json_out:

@@ -9,7 +9,7 @@ import typer
 
 from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
-from dspark_sim.cli.common import parse_concurrency, parse_slas, warn
+from dspark_sim.cli.common import parse_concurrency, parse_slas, warn, working
 from dspark_sim.cli.folders import KEPT
 
 DEFAULT_LOADS = "1,2,4,8,16,32,64,128,256"
@@ -93,7 +93,8 @@ def _announce(asked: plan.Plan, out: Path | None, jobs: int) -> None:
     there, workers = len(asked.tasks) - len(missing), jobs or answer.worth_processes(missing)
     print(f"{len(asked.tasks)} points into {folder}/; {there} there already, {len(missing)} to compute")
     if missing:
-        taken_s = seconds(missing)
+        with working("estimating"):
+            taken_s = seconds(missing)
         alone_s = taken_s / workers
         print(f"about {_words(taken_s)} of processor time, {_words(alone_s)} on {workers} free core(s)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -27,11 +28,12 @@ def show(
 
     Example: dspark-sim trace show qwen3-4b-chat.synth.parquet
     """
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, working
     from dspark_sim.workload.summary import summarise
     from dspark_sim.workload.trace_io import read_trace
 
-    summary = summarise(read_trace(file))
+    with working("reading"):
+        summary = summarise(read_trace(file))
     if json_out:
         print_json({"schema": "dspark-sim/trace/1", **summary})
     else:
@@ -47,9 +49,10 @@ def check(
 
     Example: dspark-sim trace check traces/*.parquet
     """
-    from dspark_sim.cli.common import print_json
+    from dspark_sim.cli.common import print_json, progress
 
-    verdicts = [_verdict(file) for file in files]
+    with progress(len(files), "checking") as advance:
+        verdicts = [_verdict(file, advance) for file in files]
     if json_out:
         print_json({"schema": "dspark-sim/trace-check/1", "files": verdicts})
     else:
@@ -59,7 +62,7 @@ def check(
         raise typer.Exit(2 if any(verdict["missing"] for verdict in verdicts) else 1)
 
 
-def _verdict(file: str) -> dict[str, Any]:
+def _verdict(file: str, advance: Callable[[int], None]) -> dict[str, Any]:
     from dspark_sim.errors import DataError, InputError
     from dspark_sim.workload.trace_io import read_trace
 
@@ -68,6 +71,8 @@ def _verdict(file: str) -> dict[str, Any]:
     except InputError as error:
         missing = not isinstance(error, DataError)
         return {"file": file, "error": str(error), "missing": missing, "requests": None}
+    finally:
+        advance(1)
     return {"file": file, "error": None, "missing": False, "requests": requests}
 
 
