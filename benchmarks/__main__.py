@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import closed_loop, memory, start_up, sweeping
+from benchmarks import closed_loop, memory, open_loop, start_up, sweeping
 from benchmarks.measuring import machine
 from benchmarks.tables import tables
 from dspark_sim.engine.fast import is_installed
@@ -21,8 +21,9 @@ _PATHS = ("numpy", "compiled") if is_installed() else ("numpy",)
 #: (profile, path, times the hour, rate scale).
 HOURS = [("h800-qwen3-4b", path, times, 1.0) for times in (1, 10) for path in _PATHS]
 HOURS += [("h800", path, 1, 1.0) for path in _PATHS]
-MILLION = [("h800-qwen3-4b", path, 52, 4.0) for path in _PATHS]
-PARTS = ("closed", "open", "million", "start-up", "memory", "sweep")
+#: More than a million requests and 300 million output tokens, some twenty users at a time.
+MILLION = [("h800-qwen3-4b", path, 74, 4.0) for path in _PATHS]
+PARTS = ("closed", "open", "linear", "million", "start-up", "memory", "beyond", "sweep")
 
 
 def main() -> None:
@@ -55,8 +56,10 @@ def _measure(part: str, asked: argparse.Namespace) -> Any:
         "closed": lambda: closed_loop.measure(asked.rounds, asked.share),
         "open": lambda: _serve_all(asked.workload, HOURS),
         "million": lambda: _serve_all(asked.workload, MILLION),
+        "linear": lambda: open_loop.linear(asked.workload, asked.rounds) if asked.workload.is_file() else [],
         "start-up": lambda: start_up.measure(asked.rounds),
         "memory": lambda: memory.measure((100, 400, 1600, 6400)),
+        "beyond": lambda: memory.beyond(max(4, int(48 * asked.share)), 128 if asked.share == 1 else 24),
         "sweep": lambda: sweeping.measure(asked.rounds),
     }
     return makers[part]()

@@ -11,9 +11,11 @@ def tables(document: dict[str, Any]) -> str:
     makers = {
         "closed": _closed,
         "open": _open,
+        "linear": _linear,
         "million": _open,
         "start-up": _start_up,
         "memory": _memory,
+        "beyond": _beyond,
         "sweep": _sweep,
     }
     texts = []
@@ -64,6 +66,7 @@ def _open(figures: Sequence[dict[str, Any]]) -> str:
         "users",
         "simulate s",
         "total s",
+        "wall s",
         "µs a step",
         "peak MiB",
     )
@@ -71,11 +74,37 @@ def _open(figures: Sequence[dict[str, Any]]) -> str:
         (
             f["hw"], f["path"], f"{f['requests']:,}", f"{f['output_tokens'] / 1e6:.1f} M", f"{f['steps']:,}",
             f"{f['mean_users']:.1f}", f"{f['simulate_s']:.2f}", f"{f['total_s']:.2f}",
-            f"{f['simulate_s'] / f['steps'] * 1e6:.1f}", f"{f['peak_mib']:.0f}",
+            f"{f['wall_s']:.0f}" if "wall_s" in f else "", f"{f['simulate_s'] / f['steps'] * 1e6:.1f}",
+            f"{f['peak_mib']:.0f}",
         )
         for f in figures
     ]  # fmt: skip
     return _table(headers, rows)
+
+
+def _linear(figures: Sequence[dict[str, Any]]) -> str:
+    headers = ("path", "requests", "once, s", "these, s", "ten times as many, s", "ratio", "low-high")
+    rows = [
+        (
+            f["path"], f"{f['requests']:,}", f"{f['once_s']:.2f}", f"{f['one_s']:.3f}", f"{f['ten_s']:.3f}",
+            f"{f['ratio_median']:.2f}", f"{f['ratio_low']:.2f}-{f['ratio_high']:.2f}",
+        )
+        for f in figures
+    ]  # fmt: skip
+    return _table(headers, rows)
+
+
+def _beyond(f: dict[str, Any]) -> str:
+    headers = (
+        "texts", "anchors", "file MiB", "on disk MiB", "allowed MiB", "private MiB", "with mapped pages MiB",
+        "first read s", "read again s", "run s", "held",
+    )  # fmt: skip
+    row = (
+        f"{f['texts']:,}", f"{f['anchors']:,}", f"{f['file_mib']:.0f}", f"{f['disk_mib']:,.0f}",
+        f["allowed_mib"], f"{f['private_mib']:.0f}", f"{f['peak_mib']:.0f}", f"{f['read_s']:.1f}",
+        f"{f['again_s']:.1f}", f"{f['run_s']:.1f}", "fits" if f["held_fits"] else "does not fit",
+    )  # fmt: skip
+    return _table(headers, [row])
 
 
 def _start_up(figures: Sequence[dict[str, Any]]) -> str:
