@@ -38,7 +38,7 @@ SHORT = {
     "evaluate": ("--per-domain", "1", "--resamples", "100"),
     "replay-check": ("--permutations", "99"),
     "study": ("--per-domain", "2", "--anchors", "96", "--draft-vocab", "100"),
-    "profile": ("--rounds", "3", "--tokens", "1,4", "--requests", "1,2", "--contexts", "64"),
+    "profile": ("--rounds", "3", "--tokens", "1,4", "--requests", "1,2", "--contexts", "32,64"),
     "tools/beat_the_paper.py": (
         *("--replicates", "2", "--loads", "4", "--tokens-per-user", "20"),
         *("--traces", "chat", "--profiles", "h200-qwen3-8b"),
