@@ -42,6 +42,10 @@ def _words() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", default=PARTS, help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--rounds", type=int, default=7, help="measurements of each figure")
     parser.add_argument("--share", type=float, default=1.0, help="of the steps of a measurement")
+    parser.add_argument(
+        "--users", type=_numbers, default=closed_loop.USERS, help="of the closed loop: 16,256"
+    )
+    parser.add_argument("--rule", action="append", choices=closed_loop.RULES, help="of the closed loop")
     parser.add_argument("--workload", type=Path, default=AZURE, help="an imported hour of arrivals")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file")
     words = parser.parse_args()
@@ -51,9 +55,15 @@ def _words() -> argparse.Namespace:
     return words
 
 
+def _numbers(word: str) -> tuple[int, ...]:
+    return tuple(map(int, word.split(",")))
+
+
 def _measure(part: str, asked: argparse.Namespace) -> Any:
     makers: dict[str, Callable[[], Any]] = {
-        "closed": lambda: closed_loop.measure(asked.rounds, asked.share),
+        "closed": lambda: closed_loop.measure(
+            asked.rounds, asked.share, asked.users, asked.rule or tuple(closed_loop.RULES)
+        ),
         "open": lambda: _serve_all(asked.workload, HOURS),
         "million": lambda: _serve_all(asked.workload, MILLION),
         "linear": lambda: open_loop.linear(asked.workload, asked.rounds) if asked.workload.is_file() else [],

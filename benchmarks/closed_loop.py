@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.measuring import Work, interleaved
@@ -22,19 +23,21 @@ USERS = (16, 64, 256, 1024)
 STEPS = {"numpy": 6_000, "compiled": 40_000, "raw": 4_000}
 
 
-def measure(rounds: int, share: float) -> list[dict[str, Any]]:
+def measure(rounds: int, share: float, users: Sequence[int], rules: Sequence[str]) -> list[dict[str, Any]]:
     """Return the figures of every trace, rule and number of users.
 
     Args:
         rounds: measurements of each.
         share: of the steps above.
+        users: numbers of users.
+        rules: of :data:`RULES`.
     """
     figures = []
     for trace_name, hw in CASES:
         trace, profile = read_trace(trace_name), load_profile(hw, {"max_num_seqs": str(max(USERS))})
-        for rule in RULES:
-            for users in USERS:
-                figures += _one(trace, profile, rule, users, rounds, share)
+        for rule in rules:
+            for each in users:
+                figures += _one(trace, profile, rule, each, rounds, share)
     return figures
 
 
