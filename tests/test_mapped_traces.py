@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_traces import small_trace
 
+from dspark_sim.engine.fast import is_installed
 from dspark_sim.engine.simulator import simulate
 from dspark_sim.engine.sources import mid_text
 from dspark_sim.errors import DataError, InputError
@@ -33,6 +34,8 @@ HW = "h800-qwen3-4b"
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
+    compiled = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", compiled)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -79,6 +82,18 @@ def test_it_simulates_the_same(long_file, spec, cut):
                 seed=2,
                 max_output_tokens=cut,
             )
+        )
+        for memory in (1 << 40, 0)
+    ]
+    assert repr(points[0]) == repr(points[1])
+
+
+@pytest.mark.skipif(not is_installed(), reason="numba is not installed")
+def test_the_compiled_step_maps_it_too(long_file):
+    world = {"concurrency": 6, "output_tokens": 3_000, "seed": 2, "fast": True}
+    points = [
+        point(
+            simulate(read_trace(long_file, memory), load_profile(HW), parse_policy("dspark-async"), **world)
         )
         for memory in (1 << 40, 0)
     ]
@@ -227,3 +242,27 @@ def test_a_trace_several_times_larger_than_the_memory_that_is_allowed(tmp_path):
     assert "MemoryError" in squeezed.stderr or "malloc" in squeezed.stderr, squeezed.stderr
     assert mapped.returncode == 0, mapped.stderr
     assert mapped.stdout.strip() == served(path, 1 << 40)
+
+
+def test_a_folder_of_results_is_the_same_to_the_byte(command, long_file, tmp_path, monkeypatch):
+    asked = ("--hw", HW, "--policy", "off", "--policy", "dspark-async", "--concurrency", "2,4")
+    for folder, mib in (("held", "4096"), ("mapped", "0")):
+        (tmp_path / folder).mkdir()
+        trace = tmp_path / folder / "t.parquet"  # a process reads a path once
+        trace.write_bytes(long_file.read_bytes())
+        monkeypatch.setenv(MEMORY, mib)
+        words = (
+            "--trace",
+            trace,
+            "--output-tokens",
+            "400",
+            "--out",
+            tmp_path / folder / "out",
+            "--jobs",
+            "1",
+        )
+        assert command("run", *asked, *words).code == 0
+    assert any((tmp_path / "cache").rglob("lagged-*.npy"))
+    held = {path.name: path.read_bytes() for path in (tmp_path / "held" / "out").iterdir()}
+    assert held == {path.name: path.read_bytes() for path in (tmp_path / "mapped" / "out").iterdir()}
+    assert {"points.parquet", "evidence.json", "details.jsonl", "run.json"} <= held.keys()
