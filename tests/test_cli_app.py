@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,14 +160,29 @@ def test_no_color_is_respected():
     )
 
 
-def test_a_shell_is_told_how_to_complete():
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("dspark-sim re", {"report", "recommend", "regress", "record", "refit", "replay-check"}),
+        ("dspark-sim run --con", {"--concurrency"}),
+        ("dspark-sim trace s", {"show"}),
+        ("dspark-sim run --trace qwen3-4b-ch", {"qwen3-4b-chat.synth"}),
+        ("dspark-sim sweep --hw h800-", {"h800-qwen3-14b", "h800-qwen3-4b"}),
+        ("dspark-sim run --policy dspark", {"dspark", "dspark-async"}),
+    ],
+)
+def test_a_shell_is_told_how_to_complete(words, offered):
     environment = os.environ | {
-        "_DSPARK_SIM_COMPLETE": "complete_bash", "COMP_WORDS": "dspark-sim re", "COMP_CWORD": "1"
+        "_DSPARK_SIM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))
     }  # fmt: skip
-    script = "from dspark_sim.cli.app import main; main()"
-    done = python("-c", script, env=environment)
-    assert {"report", "recommend", "regress", "record"} <= set(done.stdout.split())
-    assert all(word.startswith("re") for word in done.stdout.split())
+    done = python("-c", "from dspark_sim.cli.app import main; main()", env=environment)
+    assert set(done.stdout.split()) == offered
+
+
+def test_exit_codes_are_documented():
+    page = (Path(__file__).parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert codes == {0, 1, app.BAD_INPUT, app.INTERRUPTED, app.PIPE_CLOSED}
 
 
 def test_policies_are_listed_with_options_lag_and_verdict(command):

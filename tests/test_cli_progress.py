@@ -54,6 +54,11 @@ class Terminal(io.StringIO):
         return True
 
 
+def plain(text: str) -> str:
+    """Return what a screen shows, without the marks that move and colour."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
 @pytest.mark.parametrize("name", LONG)
 def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes(name, toy_trace, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -63,10 +68,10 @@ def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes(name, toy_trace, tm
     monkeypatch.setattr("sys.stderr", screen)
     arguments, label = LONG[name]
     assert dispatch([name, *(str(word).format(trace=toy_trace) for word in arguments)]) == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
-    assert label in plain
-    assert re.search(r"\d+/\d+", plain)
-    assert re.search(r"(-|\d+):[\d-]+:[\d-]+", plain)
+    said = plain(screen.getvalue())
+    assert label in said
+    assert re.search(r"\d+/\d+", said)
+    assert re.search(r"(-|\d+):[\d-]+:[\d-]+", said)
 
 
 @pytest.mark.parametrize("name", UNCOUNTED)
@@ -82,7 +87,7 @@ def test_a_terminal_sees_what_uncounted_work_is_at(name, toy_trace, tmp_path, mo
     arguments, label = UNCOUNTED[name]
     places = {"trace": toy_trace, "run": "run", "azure": AZURE}
     assert dispatch([name, *(str(word).format(**places) for word in arguments)]) == 0
-    assert re.search(rf"{label} 0:00:\d\d", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+    assert re.search(rf"{label} 0:00:\d\d", plain(screen.getvalue()))
 
 
 def test_work_of_unknown_length_shows_that_it_goes_on(monkeypatch, capsys):
@@ -90,8 +95,7 @@ def test_work_of_unknown_length_shows_that_it_goes_on(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr", screen)
     with common.working("drawing"):
         pass
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
-    assert re.search(r"drawing 0:00:0\d", plain)
+    assert re.search(r"drawing 0:00:0\d", plain(screen.getvalue()))
 
 
 def test_a_pipe_sees_nothing_of_it(command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -9,17 +10,29 @@ from pathlib import Path
 import pytest
 from desk import lay_out
 from doc_blocks import matched, short
+from test_cli_progress import Terminal, plain
 from test_examples import EXAMPLES
+
+from dspark_sim.cli.app import dispatch
 
 pytest.importorskip("torch", reason="the pair needs the extra 'model'")
 
 
 @pytest.mark.slow
-def test_from_prompts_to_a_trace_by_the_examples(command, tmp_path):
+def test_from_prompts_to_a_trace_by_the_examples(tmp_path, monkeypatch):
+    """On a terminal each shows how far it is and how long it still takes."""
     lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
     for name in ("generate", "train", "refit", "record", "evaluate", "replay-check"):
-        done = command(*short(matched(shlex.split(EXAMPLES[name])[1:])))
-        assert done.code == 0, (name, done.err)
+        seen = len(screen.getvalue())
+        code = dispatch(short(matched(shlex.split(EXAMPLES[name])[1:])))
+        said = plain(screen.getvalue()[seen:])
+        assert code == 0, (name, said)
+        assert re.search(r"\d+/\d+ +(-|\d+):[\d-]+:[\d-]+", said), (name, said[-300:])
         if name == "train":
             shutil.copytree("drafters/dspark", "runs/mine/drafter")
     assert Path("mine.parquet").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,42 @@ import typer
 SERVING = "Requests that arrive in time, and the engines that serve them"
 OUTPUT = "Output and speed"
 
-TraceOption = Annotated[str, typer.Option("--trace", help="Acceptance trace: a path or a shipped name.")]
-HwOption = Annotated[str, typer.Option("--hw", help="Hardware profile: a path or a shipped name.")]
+
+def _shipped(kind: str, suffix: str) -> Callable[[str], list[str]]:
+    """Return what completes the bare name of a shipped file."""
+
+    def complete(incomplete: str) -> list[str]:
+        from dspark_sim.files import data_folder
+
+        names = (path.name.removesuffix(suffix) for path in data_folder(kind).glob("*" + suffix))
+        return sorted(name for name in names if name.startswith(incomplete))
+
+    return complete
+
+
+def _policies(incomplete: str) -> list[str]:
+    """Return the names of policies that begin so."""
+    from dspark_sim.policies.registry import policies
+
+    return [info.name for info in policies() if info.name.startswith(incomplete)]
+
+
+TraceOption = Annotated[
+    str,
+    typer.Option(
+        "--trace",
+        help="Acceptance trace: a path or a shipped name.",
+        autocompletion=_shipped("traces", ".parquet"),
+    ),
+]
+HwOption = Annotated[
+    str,
+    typer.Option(
+        "--hw",
+        help="Hardware profile: a path or a shipped name.",
+        autocompletion=_shipped("hw_profiles", ".yaml"),
+    ),
+]
 BelievedOption = Annotated[
     str | None,
     typer.Option(
@@ -23,7 +58,11 @@ BelievedOption = Annotated[
 ]
 PolicyOption = Annotated[
     list[str] | None,
-    typer.Option("--policy", help="Policy spec, repeats; see `dspark-sim policies`. Default: six of them."),
+    typer.Option(
+        "--policy",
+        help="Policy spec, repeats; see `dspark-sim policies`. Default: six of them.",
+        autocompletion=_policies,
+    ),
 ]
 TokensOption = Annotated[
     int, typer.Option("--output-tokens", min=1, help="Output tokens to measure per point.")
