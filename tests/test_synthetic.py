@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from dspark_sim.errors import InputError
+from dspark_sim.workload import synthetic
 from dspark_sim.workload.fitting import calibrate
 from dspark_sim.workload.published import DSV4_PRO, PUBLISHED, conditionals_of, published, source_of
 from dspark_sim.workload.synth_confidence import match_auc, mean_auc, overconfident
 from dspark_sim.workload.synth_modes import accepted_len_of, alike, law
-from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, synthesise
-from dspark_sim.workload.trace_io import read_trace
+from dspark_sim.workload.synthetic import SynthDrafter, SynthSpec, synthesise, synthesise_blocks
+from dspark_sim.workload.trace_io import read_trace, write_parts
 from dspark_sim.workload.trace_rules import check_trace
 from dspark_sim.workload.traces import Trace
 from dspark_sim.workload.visits import count, evidence, reliability, visited
@@ -38,6 +39,21 @@ def test_a_synthetic_trace_is_valid_and_says_that_it_is_synthetic(trace: Trace):
     assert trace.meta["synthetic"] is True
     assert trace.pair_label.startswith("SYNTHETIC")
     assert trace.meta["notes"]["model"]["noise"] == SPEC.noise
+
+
+def test_a_long_trace_is_drawn_in_blocks_each_with_the_acceptance_asked_for(trace, tmp_path, monkeypatch):
+    [only] = synthesise_blocks(SPEC, "toy")
+    assert only.content_hash == trace.content_hash
+    monkeypatch.setattr(synthetic, "BLOCK", 80)
+    blocks = list(synthesise_blocks(SPEC, "toy"))
+    assert [len(block.request_id) for block in blocks] == [75, 75]
+    write_parts(tmp_path / "t.parquet", synthesise_blocks(SPEC, "toy"))
+    whole = read_trace(tmp_path / "t.parquet")
+    assert (whole.request_id, whole.meta) == (trace.request_id, trace.meta)
+    for part in (*blocks, whole):
+        np.testing.assert_allclose(conditional(part), CHAT[0].conditional, atol=0.015)
+    lengths = [block.output_tokens_Q for block in blocks]
+    assert not np.array_equal(*lengths), "blocks do not repeat one another"
 
 
 def test_the_acceptance_asked_for_is_met_on_visited_anchors(trace: Trace):

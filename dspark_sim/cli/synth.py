@@ -91,8 +91,8 @@ def synth(
     from dspark_sim.cli.common import new_file, working
     from dspark_sim.workload.synth_confidence import match_auc, overconfident
     from dspark_sim.workload.synth_spec import ALIKE, SynthSpec
-    from dspark_sim.workload.synthetic import synthesise
-    from dspark_sim.workload.trace_io import write_trace
+    from dspark_sim.workload.synthetic import synthesise_blocks
+    from dspark_sim.workload.trace_io import read_trace, write_parts
 
     base = _base(_Said(like, accept, records, accepted_len), gamma, kind)
     path = new_file(out or Path(f"{base.name}.synth.parquet"), force)
@@ -122,10 +122,9 @@ def synth(
     )
     name = path.name.removesuffix(".parquet")
     with working("drawing"):
-        trace = synthesise(spec if auc is None else match_auc(spec, auc), name)
-        if errors:
-            trace = overconfident(trace, errors)
-        write_trace(path, trace)
+        blocks = synthesise_blocks(spec if auc is None else match_auc(spec, auc), name)
+        write_parts(path, (overconfident(block, errors) if errors else block for block in blocks))
+        trace = read_trace(path)
     _print(trace, spec, path, json_out)
 
 

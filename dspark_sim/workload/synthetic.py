@@ -22,6 +22,7 @@ That is the mode ``empirical``. The others are in :mod:`~dspark_sim.workload.syn
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import asdict, replace
 from math import gamma as gamma_function
@@ -40,7 +41,7 @@ from dspark_sim.workload.synth_spec import Mode, SynthDrafter, SynthSpec, check
 from dspark_sim.workload.traces import DrafterTrace, Float16Array, Trace, offsets
 from dspark_sim.workload.visits import count, visited
 
-__all__ = ["SynthDrafter", "SynthSpec", "Synthesis", "difficulty", "logit", "synthesise"]
+__all__ = ["SynthDrafter", "SynthSpec", "Synthesis", "difficulty", "logit", "synthesise", "synthesise_blocks"]
 
 #: Output lengths follow a Weibull law of this shape (coefficient of variation .44).
 LENGTH_SHAPE = 2.4
@@ -48,6 +49,8 @@ LENGTH_SHAPE = 2.4
 PROMPT_SIGMA = 0.6
 #: Confidence logits are rounded to this step: 0.4 percent of a probability at most, half the file.
 LOGIT_STEP = 1 / 64
+#: Texts that are drawn at once; a third of a gigabyte if they are of the default length.
+BLOCK = 2_000
 _NODES = 15
 _ITERATIONS = 40
 _TOLERANCE = 0.002
@@ -74,6 +77,25 @@ def synthesise(spec: SynthSpec, name: str) -> Trace:
     )
     drafters = {drafter.name: Synthesis(spec, drafter, texts).drafter_trace() for drafter in spec.drafters}
     return replace(texts, meta=_meta(spec), drafters=drafters)
+
+
+def synthesise_blocks(spec: SynthSpec, name: str) -> Iterator[Trace]:
+    """Yield the trace of ``spec`` in blocks of up to :data:`BLOCK` texts; one is held at a time.
+
+    The only block of a small trace is :func:`synthesise`'s. Of several, each is drawn from streams of its own
+    and has the requested acceptance by itself.
+
+    Raises:
+        InputError: as :func:`synthesise`.
+    """
+    check(spec)
+    for number, texts in enumerate(np.array_split(np.arange(spec.requests), -(-spec.requests // BLOCK))):
+        seed = spec.seed
+        if number:
+            seed = int(stream(spec.seed, "synth", "block", number).integers(1 << 62))
+        part = synthesise(replace(spec, requests=len(texts), seed=seed), name)
+        names = [f"synth-{q:05d}#0" for q in texts]
+        yield replace(part, meta=_meta(spec), request_id=names)
 
 
 def output_lengths(spec: SynthSpec) -> IntArray:
