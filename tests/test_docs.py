@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from doc_blocks import ROOT, Block, blocks, run_page, shrunk
 
+import dspark_sim
 from dspark_sim.cli.app import COMMANDS
 from dspark_sim.schema import POINT_COLUMNS
 
@@ -75,6 +77,13 @@ def test_every_block_of_a_page_runs(page, checkout, monkeypatch):
     # Pictures have tests of their own, and cost more than these short simulations.
     monkeypatch.setattr("dspark_sim.cli.answer.write_pictures", lambda *arguments: [])
     assert run_page(page, checkout, chosen=is_quick, changed=shrunk)
+
+
+def test_the_example_of_the_package_runs():
+    lines = [line for line in (dspark_sim.__doc__ or "").splitlines() if line.startswith("    ")]
+    program = textwrap.dedent("\n".join(lines)).replace("64, 256], seeds=2", "64], output_tokens=150")
+    assert "output_tokens" in program, "the example is made short"
+    exec(compile(program, "dspark_sim/__init__.py", "exec"), {})
 
 
 @pytest.mark.slow
