@@ -69,6 +69,16 @@ def test_sglang_floors_whole_steps():
     assert StepCost(believed, 8, 64).draft_s("dspark", 8, 7) == 0.0
 
 
+def test_captured_graphs_are_additive_read_on_lines_and_without_host_time():
+    believed = believe("sglang-captured", B300, DSPARK)
+    draft_ms = StepCost(B300, 16, 1).draft_s("dspark", 16, 7) * 1e3
+    assert steps_ms(believed, 16, 128) == pytest.approx(9.4278 + draft_ms, abs=1e-3)
+    assert steps_ms(believed, 16, 188) == pytest.approx((10.5344 + 10.5128) / 2 + draft_ms)
+    assert steps_ms(believed, 128, 1100) == steps_ms(believed, 128, 1024)  # clamped: no cliff
+    with pytest.raises(InputError, match=r"'sglang-captured': h100-llama-3.1-8b captures no graphs"):
+        believe("sglang-captured", replace(load_profile("h100-llama-3.1-8b"), capture=None), DSPARK)
+
+
 @pytest.mark.parametrize("spec", ["trtllm", "sglang-additive"])
 def test_additive_tables_do_not_see_the_cliff(spec):
     believed = believe(spec, B300, DSPARK)

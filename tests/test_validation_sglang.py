@@ -45,10 +45,33 @@ def test_the_planner_believes_in_kernels_only():
     found = model("Qwen3-8B")
     assert found.true.host.constant_ms > 0
     assert (found.believed.host.constant_ms, found.believed.host.per_logit_row_ms) == (0, 0)
-    believed, kernels = (
-        StepCost(p, 48, 384).step_s(384, 48, 48 * 512, 0.0, False) for p in (found.believed, found.kernels)
-    )
-    assert believed == pytest.approx(kernels - 384e-6 * sglang_h200.ROW_MS * 1e3, rel=1e-6)
+    kernels = StepCost(found.kernels, 48, 384)
+    drafted_s = kernels.draft_s("dspark", 48, found.gamma)
+    rows_s = 384e-3 * sglang_h200.ROW_MS
+    expected_s = kernels.step_s(384, 48, 48 * 512, drafted_s, False) - rows_s
+    believed_s = StepCost(found.believed, 48, 384).step_s(384, 48, 48 * 512, 0.0, False)
+    assert believed_s == pytest.approx(expected_s, rel=1e-6)
+
+
+def test_the_planner_reads_lines_where_the_engine_pads_to_a_tier():
+    found = model("Qwen3-8B")
+    believed = StepCost(found.believed, 48, 384)
+    at = [believed.step_s(tokens, 48, 48 * 512, 0.0, False) for tokens in (320, 336, 352)]
+    assert at[1] == pytest.approx((at[0] + at[2]) / 2)
+    true = StepCost(found.true, 48, 384)
+    forward = [true.step_s(tokens, 48, 48 * 512, 0.0, False) for tokens in (337, 352)]
+    rows_s = (352 - 337) * 1e-3 * sglang_h200.ROW_MS
+    assert forward[0] + rows_s == pytest.approx(forward[1])
+
+
+def test_the_captured_table_is_what_the_pull_request_quotes_for_14b():
+    """Verify 8.71, 8.77 and 42.34 ms at 8, 16 and 1,024 tokens; draft 1.74, 1.78 and 7.37 at 1, 2 and 128."""
+    verify = model("Qwen3-14B").believed.verify
+    theta = dict(zip(verify.tokens, verify.ms, strict=True))
+    assert [theta[8], theta[16], theta[1024]] == pytest.approx([8.71, 8.77, 42.34], rel=0.025)
+    alpha = dict(zip(verify.additive.requests, verify.additive.ms, strict=True))
+    assert [alpha[1], alpha[2], alpha[128]] == pytest.approx([1.74, 1.78, 7.37], rel=0.085)
+    assert (verify.lookup, verify.additive.bias_ms) == ("linear", 0.0)
 
 
 def test_bytes_and_arithmetic_are_scaled_apart():

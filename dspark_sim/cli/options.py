@@ -53,7 +53,7 @@ BelievedOption = Annotated[
     typer.Option(
         "--believed",
         help="Cost that planners believe: a profile, or how an engine would have profiled this one: vllm, "
-        "sglang, sglang-additive, trtllm, linear, flat. Default: the true cost.",
+        "sglang, sglang-additive, sglang-captured, trtllm, linear, flat. Default: the true cost.",
     ),
 ]
 PolicyOption = Annotated[

@@ -75,6 +75,32 @@ def sglang_additive(true: HardwareProfile, block: Block, *, context: Tokens = CO
     return _through_table(true, block, "sglang-additive", context)
 
 
+def sglang_captured(true: HardwareProfile, block: Block, *, context: Tokens = CONTEXT) -> HardwareProfile:
+    """What capturing graphs times (SGLANG_DSPARK_ENABLE_CAPTURE_DERIVED_SPS): theta(tokens), the target's
+    graph of full blocks at each captured size; alpha(requests), the draft's at as many requests. Dummy
+    tokens, no host time. Linear between sizes, clamped: padding to the next size is not seen.
+
+    Raises:
+        InputError: nothing is captured.
+    """
+    sizes = capture_sizes(true.capture, true.verify.tokens)
+    if not sizes:
+        raise InputError(
+            f"believed cost 'sglang-captured': {true.name} captures no graphs (its capture section)"
+        )
+    dummy = replace(true, experts=None, host=Host(0.0, 0.0))
+    requests = sorted({-(-size // (1 + block.gamma)) for size in sizes})
+    cost = StepCost(dummy, requests[-1], 1)
+    table = {
+        "bias_seconds": 0.0,
+        "bs_probes": requests,
+        "alpha_seconds": [cost.draft_s(block.kind, r, block.gamma) for r in requests],
+        "m_probes": list(sizes),
+        "theta_seconds": [ms * 1e-3 for ms in _forward_at(dummy, block, context)(list(sizes))],
+    }
+    return _imported(true, table, "sglang-captured", context)
+
+
 def trtllm(true: HardwareProfile, block: Block, *, context: Tokens = CONTEXT) -> HardwareProfile:
     """TensorRT-LLM's table, the same additive form."""
     return _through_table(true, block, "trtllm", context)
@@ -102,6 +128,7 @@ CONVENTIONS: dict[str, Convention] = {
     "vllm": vllm,
     "sglang": sglang,
     "sglang-additive": sglang_additive,
+    "sglang-captured": sglang_captured,
     "trtllm": trtllm,
     "linear": linear,
     "flat": flat,

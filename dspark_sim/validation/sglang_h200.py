@@ -7,7 +7,7 @@ Predicted, for the scheduled arm:
 - *trimmed as published*: the best draft tokens of the batch are verified, as many as give the published
   accepted length; the cost says what that buys.
 - *planner*: SGLang's rule plans with the table that it derives from capturing graphs, which holds
-  kernels and drafting only; how far it trims is predicted too.
+  kernels by tokens and drafting by requests, read on lines; how far it trims is predicted too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOKENS_A_REQUEST, _ANCHORS = 600, 60_000
 _GAP_PCT = 5.0
 #: A colour for each model.
 _LOOKS = ("dspark-async", "full", "off", "static:k=3")
-#: The planner's own trimming has one sign wrong: the mixture at 48, where two tiers are nearly as good.
+#: The planner's own trimming has one sign wrong: the mixture at 48, where stairs of another GPU decide.
 _KNOWN_WRONG = 1
 
 
@@ -138,8 +138,8 @@ class Model:
 
     @cached_property
     def believed(self) -> HardwareProfile:
-        """What capturing graphs times: kernels and drafting of dummy tokens, rounded up to a tier."""
-        return believe(f"vllm:context={_CONTEXT}", self.true, Block("dspark", self.gamma))
+        """What capturing graphs times: kernels by tokens and drafting by requests, of dummy tokens."""
+        return believe(f"sglang-captured:context={_CONTEXT}", self.true, Block("dspark", self.gamma))
 
     def budget(self, accepted_len: float) -> float:
         """Return the best draft tokens a request that give ``accepted_len``."""
