@@ -116,7 +116,9 @@ class Plan:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
         """Return the plan that ``document`` was made of."""
-        found = {key: tuple(value) if isinstance(value, list) else value for key, value in document.items()}
+        found: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
+        }
         found["further"] = tuple(Further(**each) for each in found.get("further", ()))
         return cls(**found)
 
