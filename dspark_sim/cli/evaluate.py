@@ -37,6 +37,7 @@ def evaluate(
     """Give accepted length by domain and conditional acceptance by position of drafters on the same texts.
 
     Exact expectations of full-block replay, no sampling of drafts; 95% intervals from resampling prompts.
+    In a pipe it says nothing until its end.
 
     Example: dspark-sim evaluate texts.parquet --held-out --drafter dspark=a --drafter dflash=b
     """
