@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -166,6 +167,29 @@ def test_it_is_refused_in_the_same_words(long_file, what):
         words.append(str(refused.value))
     assert words[0] == words[1] == words[2]
     assert "dspark." in words[0]
+
+
+def test_a_torn_file_is_unreadable_and_a_disk_that_takes_no_more_is_named(long_file, tmp_path):
+    whole = long_file.read_bytes()
+    group = pq.ParquetFile(long_file).metadata.row_group(2)
+    columns = (group.column(i) for i in range(group.num_columns))
+    page = next(
+        c.data_page_offset for c in columns if c.path_in_schema.startswith("dspark.confidence_logit.")
+    )
+    long_file.write_bytes(whole[:page] + bytes(64) + whole[page + 64 :])
+    for memory in (1 << 40, 0):
+        with pytest.raises(DataError, match="not a readable parquet file"):
+            read_trace(long_file, memory)
+    assert not [*(tmp_path / "cache").rglob(".*.npy")], "no half array is left"
+    long_file.write_bytes(whole)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(InputError, match="a trace is laid out there, and: File too large"):
+            read_trace(long_file, memory=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_trace_is_written_part_by_part(tmp_path):

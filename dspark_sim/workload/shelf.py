@@ -7,10 +7,11 @@ them when memory is short.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,23 +70,30 @@ class Shelf:
 
 def _write(path: Path, kind: np.dtype[Any], columns: tuple[int, ...], parts: Iterable[NDArray[Any]]) -> None:
     """Write an array whose number of rows shows as its parts come: the header is written again at the end."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        rows = 0
+        _put(file, path, _header(kind, (0, *columns)))
+        for part in parts:
+            _put(file, path, np.ascontiguousarray(part, dtype=kind).data)
+            rows += len(part)
+        file.seek(0)
+        _put(file, path, _header(kind, (rows, *columns)))
+
+
+def _put(file: BinaryIO, path: Path, content: bytes | memoryview) -> None:
     try:
-        with atomic_path(path) as temporary, temporary.open("wb") as file:
-            rows = _header(file, kind, (0, *columns))
-            for part in parts:
-                file.write(np.ascontiguousarray(part, dtype=kind).data)
-                rows += len(part)
-            file.seek(0)
-            _header(file, kind, (rows, *columns))
+        file.write(content)
+        file.flush()
     except OSError as error:
         raise InputError(f"{path.parent}: a trace is laid out there, and: {error.strerror}") from None
 
 
-def _header(file: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Write a header, whose size does not depend on the number of rows; return 0, the rows so far."""
+def _header(kind: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the header of numpy's format; its size does not depend on the number of rows."""
     about = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, about)
-    return 0
+    written = io.BytesIO()
+    np.lib.format.write_array_header_1_0(written, about)
+    return written.getvalue()
 
 
 def slices(rows: int, at_once: int = AT_ONCE) -> Iterator[slice]:
