@@ -23,6 +23,7 @@ HOURS = [("h800-qwen3-4b", path, times, 1.0) for times in (1, 10) for path in _P
 HOURS += [("h800", path, 1, 1.0) for path in _PATHS]
 #: More than a million requests and 300 million output tokens, some twenty users at a time.
 MILLION = [("h800-qwen3-4b", path, 74, 4.0) for path in _PATHS]
+TEXTS = (100, 400, 1600, 6400)
 PARTS = ("closed", "open", "linear", "million", "start-up", "memory", "beyond", "sweep")
 
 
@@ -68,7 +69,7 @@ def _measure(part: str, asked: argparse.Namespace) -> Any:
         "million": lambda: _serve_all(asked.workload, MILLION),
         "linear": lambda: open_loop.linear(asked.workload, asked.rounds) if asked.workload.is_file() else [],
         "start-up": lambda: start_up.measure(asked.rounds),
-        "memory": lambda: memory.measure((100, 400, 1600, 6400)),
+        "memory": lambda: memory.measure([n for n in TEXTS if n <= max(100, TEXTS[-1] * asked.share)]),
         "beyond": lambda: memory.beyond(max(4, int(48 * asked.share)), 128 if asked.share == 1 else 24),
         "sweep": lambda: sweeping.measure(asked.rounds),
     }

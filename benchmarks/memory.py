@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ print(json.dumps(figures))
 HELD, MAPPED = 1 << 60, 0
 
 
-def measure(texts: tuple[int, ...]) -> list[dict[str, Any]]:
+def measure(texts: Sequence[int]) -> list[dict[str, Any]]:
     """Return peak memory for synthetic traces of so many texts."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
