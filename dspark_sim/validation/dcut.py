@@ -205,14 +205,14 @@ def _allocation_panel() -> Panel:
         "uniform": _ALLOCATION_BATCH * uniform[verified.astype(int) // _ALLOCATION_BATCH - 1],
         "top_k": _ALLOCATION_BATCH * np.array(_top_k(_sharpness())),
     }
-    looks = {"uniform": "static:k=4", "top_k": "dspark-async"}
+    looks = {"uniform": "static:k=4", "top_k": "dcut"}
     lines = [Line(arm, looks[arm], verified, simulated[arm]) for arm in looks]
     lines += [Line(f"{arm}, page", looks[arm], verified, table[arm], measured=True) for arm in looks]
     return Panel("Qwen3-8B, batch 32", "drafts verified a step", "drafts accepted a step", lines)
 
 
 def _throughput_panel(rows: list[Row]) -> Panel:
-    looks = {"full": "full", "dcut": "dspark-async"}
+    looks = {"full": "full", "dcut": "dcut"}
     lines = []
     for arm, look in looks.items():
         arm_rows = [row for row in rows if row.unit == "tok/s" and row.what.startswith(arm)]
