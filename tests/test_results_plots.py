@@ -15,7 +15,7 @@ from results_cases import ABOUT, make_point
 from dspark_sim import __version__
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.policies.registry import policies
-from dspark_sim.results import plots, plots_hw, plots_sensitivity, plots_validation
+from dspark_sim.results import plots, plots_hw, plots_sensitivity, plots_study, plots_validation
 from dspark_sim.results.frontier import frontier
 from dspark_sim.results.labels import overlap, spread_out, text_box
 from dspark_sim.results.style import LOOKS, look, looks
@@ -280,3 +280,33 @@ def test_spread_out_keeps_order_and_distance_and_moves_nothing_needlessly(wanted
 
 def test_spread_out_stays_above_the_floor():
     assert spread_out(np.array([0.0, 1.0, 50.0]), 10.0, least=0.0).tolist() == [0.0, 10.0, 50.0]
+
+
+def test_a_study_has_one_legend_categories_as_such_and_its_source_in_the_footer():
+    curves = [
+        plots_study.Curve(kind, kind, (1, 2), (2.0, 1.5), (1.9, 1.4), (2.1, 1.6))
+        for kind in ("dspark", "dflash")
+    ]
+    panels = [
+        plots_study.Panel("", "domain", "accepted length", curves, names=("math", "mean")),
+        plots_study.Panel("", "domain", "accepted length", curves[:1]),
+    ]
+    figure = plots_study.study_figure("t", panels, "SYNTHETIC traces math")
+    left, right = figure.axes
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["math", "mean"]
+    assert left.get_ylim()[0] == right.get_ylim()[0] == 0.0
+    assert (len(figure.legends), left.get_legend(), right.get_legend()) == (1, None, None)
+    words = [text.get_text() for text in figure.texts]
+    assert "SYNTHETIC TRACE" in words
+    assert any("traces math" in word and "dspark-sim" in word for word in words)
+    assert {look("dspark").colour, look("dflash").colour} <= {line.get_color() for line in left.lines}
+
+
+def test_marks_of_measured_points_are_called_what_they_are():
+    x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    lines = [Line("k1", "static:k=1", x, y, measured=measured) for measured in (False, True)]
+    figure = plots_validation.case_figure("t", [Panel("", "users", "", lines)])
+    assert any("hollow marks: measured" in text.get_text() for text in figure.texts)
+    drawn = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
+    assert len({line.get_marker() for line in drawn}) == 1
+    assert [line.get_markerfacecolor() == "none" for line in drawn] == [False, True]

@@ -150,3 +150,15 @@ def test_a_change_known_badly_is_given_in_whole_percents():
     assert signed(138.31, (102.8, 173.8)) == "+138% ±36"
     assert signed(45.02, (44.3, 45.7)) == "+45.0% ±0.7"
     assert signed(145.02) == "+145.0%"
+
+
+def test_headers_fold_at_their_spaces_where_a_table_is_too_wide():
+    columns = {"trace": "<", "error of the survival": ">", "error after calibration": ">", "notes": "<"}
+    rows = [
+        {"trace": "chat", "error of the survival": "0.14", "error after calibration": "0.02", "notes": "-"}
+    ]
+    wide, narrow = text_table(columns, rows, 100), text_table(columns, rows, 50)
+    assert "error of the survival" in wide
+    assert max(map(len, narrow.splitlines())) <= 50
+    for word in ("error", "survival", "calibration", "0.14"):
+        assert word in narrow

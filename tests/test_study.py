@@ -186,6 +186,8 @@ def test_the_command_writes_tables_pictures_and_one_document(command, recorded: 
             assert len(list(csv.DictReader(file))) > 0
         assert (out / f"{name}.md").read_text().startswith("| ")
         assert (out / f"{name}.png").stat().st_size > 5000
+        assert b"<svg" in (out / f"{name}.svg").read_bytes()
+    assert max(map(len, done.out.splitlines()[:-1])) <= 100
     again = command("study", "gains", "--trace", recorded, "--out", "other", "--json")
     assert [s["study"] for s in again.document["studies"]] == ["gains"]
     assert (out / "gains.csv").read_bytes() == (tmp_path / "other" / "gains.csv").read_bytes()

@@ -108,7 +108,10 @@ def study(
         done += _trace_studies(chosen, traces, seed)
     done.sort(key=lambda one: list(STUDIES).index(one.name))
     with working("drawing"):
-        paths = [path for one in done for path in one.write(folder)]
+        sources = {name: _of(traces) for name in _OF_TRACES}
+        named = ", ".join(word.partition("=")[0].rpartition("/")[2] for word in words)
+        others = f"drafters {named} ({target.rpartition('/')[2]})" if words else _of(traces)
+        paths = [path for one in done for path in one.write(folder, sources.get(one.name, others))]
     document = {"schema": "dspark-sim/study/1", "studies": [one.document() for one in done]}
     _write_json(folder / "study.json", document)
     if json_out:
@@ -134,6 +137,13 @@ def _traces(words: Sequence[str] | None) -> list[Trace]:
     from dspark_sim.workload.trace_io import read_trace
 
     return [read_trace(word) for word in (words or _TRACES)]
+
+
+def _of(traces: Sequence[Trace]) -> str:
+    """Return whose texts and drafters traces are of, for the foot of a picture."""
+    marks = "SYNTHETIC " if any(trace.synthetic for trace in traces) else ""
+    targets = ", ".join(dict.fromkeys(str(trace.meta["target"]) for trace in traces))
+    return f"{marks}traces {', '.join(trace.name for trace in traces)} ({targets})"
 
 
 def _drafter_studies(chosen: Sequence[str], pool: Pool, seed: int) -> list[Study]:

@@ -65,7 +65,9 @@ def sign(figure: Figure, about: dict[str, Any], title: str, subtitle: str = "") 
     write_edges(figure, title, subtitle, footer(about), about["trace"]["synthetic"])
 
 
-def write_edges(figure: Figure, title: str, subtitle: str, source: str, synthetic: bool = False) -> None:
+def write_edges(
+    figure: Figure, title: str, subtitle: str, source: str, synthetic: bool = False, *, inches: float = 6.0
+) -> None:
     """Write a title, a line under it, and at the foot where the picture comes from and the version.
 
     Args:
@@ -74,14 +76,15 @@ def write_edges(figure: Figure, title: str, subtitle: str, source: str, syntheti
         subtitle: one line on how to read it.
         source: what was simulated or measured; folded where it is long.
         synthetic: whether the acceptance was drawn from a model: said loudly.
+        inches: height of the figure that the words keep their distance from its edges by.
     """
-    inches = figure.get_figwidth()
-    room = (56 if synthetic else 72) * inches / 9.6
+    width, tall = figure.get_figwidth(), 6.0 / inches
+    room = (56 if synthetic else 72) * width / 9.6
     size = 15 * min(1.0, room / max(len(title), 1))
-    figure.text(0.012, 0.978, title, fontsize=size, fontweight="bold", va="top")
-    figure.text(0.012, 0.93, subtitle, fontsize=9, color="#777777", va="top")
-    words = _footer_words(source, round(_FOOTER_CHARACTERS * inches / 9.6))
-    figure.text(0.012, 0.012, words, fontsize=8.5, color="#777777", va="bottom", linespacing=1.15)
+    figure.text(0.012, 1 - 0.022 * tall, title, fontsize=size, fontweight="bold", va="top")
+    figure.text(0.012, 1 - 0.07 * tall, subtitle, fontsize=9, color="#777777", va="top")
+    words = _footer_words(source, round(_FOOTER_CHARACTERS * width / 9.6))
+    figure.text(0.012, 0.012 * tall, words, fontsize=8.5, color="#777777", va="bottom", linespacing=1.15)
     if synthetic:
         figure.text(
             0.988, 0.98, "SYNTHETIC TRACE", fontsize=11, fontweight="bold", color="white", ha="right",

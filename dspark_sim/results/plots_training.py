@@ -54,12 +54,16 @@ def learning_figure(curves: Mapping[str, Curve], source: str) -> Figure:
         figure, (left, right) = new_figure(1, 2)
         figure.subplots_adjust(left=0.085, right=0.9, top=0.87, bottom=0.155, wspace=0.42)
         left.set_xlabel("anchors trained on [thousands]")
-        left.set_ylabel("accepted length [tokens/round]")
+        left.set_ylabel("accepted length [tokens/round]; 1: nothing accepted")
         right.set_xlabel("draft position")
         right.set_ylabel("conditional acceptance")
-        label_ends(left, _draw_lengths(left, curves))
-        label_ends(right, _draw_positions(right, curves))
+        lengths, positions = _draw_lengths(left, curves), _draw_positions(right, curves)
+        # A round yields one token at least: that is where lengths start.
+        left.set_ylim(bottom=1)
+        left.set_xlim(left=0)
         right.set_ylim(bottom=0)
+        label_ends(left, lengths)
+        label_ends(right, positions)
         title = "Learning curve" if len(curves) == 1 else "Learning curves"
         subtitle = "exact full-block replay of texts of held-out prompts; right: all domains, at the end"
         write_edges(figure, title, subtitle, source)

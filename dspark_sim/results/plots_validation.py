@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_RINGS = "rings: measured"
+_MEASURED = "hollow marks: measured"
 USERS = "users"  # the x label of panels against load
 _MOST_TICKS = 12  # loads that an axis can name
 _LEFT = 0.95  # inches that numbers and words left of the axes take
@@ -79,7 +79,9 @@ def draw_case(title: str, panels: Sequence[PanelLike], path: Path, source: str =
 
 
 def case_figure(title: str, panels: Sequence[PanelLike], source: str = "") -> Figure:
-    """Draw ``panels`` side by side: simulated lines with their names and bands, measured points as rings.
+    """Draw ``panels`` side by side: simulated lines with names and bands, measured points as hollow marks.
+
+    A measured mark has the shape of its line's own.
 
     Args:
         title: of the whole picture.
@@ -104,7 +106,7 @@ def case_figure(title: str, panels: Sequence[PanelLike], source: str = "") -> Fi
             _draw_panel(axes, panel, styles)
         banded = any(line.band is not None for panel in panels for line in panel.lines)
         measured = any(line.measured for panel in panels for line in panel.lines)
-        parts = ["lines: simulated", "bands: 95 % intervals" if banded else "", _RINGS if measured else ""]
+        parts = ["lines: simulated", "bands: 95 % intervals" if banded else "", _MEASURED if measured else ""]
         write_edges(figure, title, "; ".join(part for part in parts if part), source)
     return figure
 

@@ -39,7 +39,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     # DFlash's, D-Cut, and drafters as such.
     "dcut": ("#44AA99", "*"),
     "dflash-auto": ("#44AA99", "p"),
-    "dflash": ("#44AA99", "h"),
+    "dflash": ("#56B4E9", "h"),
     "eagle": ("#AA4499", "d"),
     # Written from abstracts.
     "adaspec": ("#999933", "*"),

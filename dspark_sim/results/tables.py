@@ -25,7 +25,8 @@ COUNTED = "Accepted length and verify budget: tokens per round, with bonus and a
 def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int = WIDTH) -> str:
     """Return ``rows`` as a table of plain text within ``width`` columns.
 
-    The last column folds for it, and names of policies and drafters at their own punctuation.
+    For it headers fold at their spaces, the last column folds, and names of policies and drafters do at
+    their own punctuation.
 
     Args:
         columns: header -> alignment, "<" or ">". A newline in a header breaks it (name over unit).
@@ -37,41 +38,53 @@ def text_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], wi
     from rich.table import Table
     from rich.text import Text
 
-    rows = _fold_names(columns, rows, width)
+    heads = _fold_heads(columns, rows, width)
+    rows = _fold_names(heads, rows, width)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     last = list(columns)[-1]
     for header, align in columns.items():
+        wide = _widest(header, heads[header], rows)
         table.add_column(
-            Text(header),
+            Text(heads[header]),
             justify="right" if align == ">" else "left",
             overflow="fold",
             no_wrap=header != last,
-            min_width=min(LEAST_LAST, _widest(last, rows)) if header == last else _widest(header, rows),
+            min_width=min(LEAST_LAST, wide) if header == last else wide,
         )
     for row in rows:
         table.add_row(*(Text(row[header]) for header in columns))
-    needed = _needed(columns, rows)
+    needed = _needed(heads, rows)
     console = Console(width=max(width, needed), color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(table)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _needed(columns: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> int:
+def _needed(heads: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> int:
     """Return the fewest columns of text that the table takes."""
-    *firm, last = columns
-    return sum(_widest(header, rows) + _GAP for header in firm) + min(LEAST_LAST, _widest(last, rows))
+    *firm, last = (_widest(header, head, rows) for header, head in heads.items())
+    return sum(wide + _GAP for wide in firm) + min(LEAST_LAST, last)
+
+
+def _fold_heads(
+    columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int
+) -> Mapping[str, str]:
+    """Return header -> what is written of it: broken at its spaces where the table is too wide."""
+    heads = {header: header for header in columns}
+    if _needed(heads, rows) <= width:
+        return heads
+    return {header: fold_name(header, _widest(header, "", rows), after=" ") for header in columns}
 
 
 def _fold_names(
-    columns: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int
+    heads: Mapping[str, str], rows: Sequence[Mapping[str, str]], width: int
 ) -> list[Mapping[str, str]]:
     """Return ``rows`` with long names broken over lines, as far as ``width`` asks for it."""
     folded: list[Mapping[str, str]] = list(rows)
-    for header in (name for name in NAMES if name in columns):
-        over = _needed(columns, folded) - width
+    for header in (name for name in NAMES if name in heads):
+        over = _needed(heads, folded) - width
         if over > 0:
-            room = max(_LEAST_NAME, _widest(header, folded) - over)
+            room = max(_LEAST_NAME, _widest(header, heads[header], folded) - over)
             folded = [{**row, header: fold_name(row[header], room)} for row in folded]
     return folded
 
@@ -83,11 +96,12 @@ def fold_name(name: str, width: int, after: str = ",:/= ") -> str:
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def _widest(header: str, rows: Sequence[Mapping[str, str]]) -> int:
-    return max(len(line) for text in (header, *(row[header] for row in rows)) for line in text.split("\n"))
+def _widest(header: str, head: str, rows: Sequence[Mapping[str, str]]) -> int:
+    """Return the widest line of a column whose header is written as ``head``."""
+    return max(len(line) for text in (head, *(row[header] for row in rows)) for line in text.split("\n"))
 
 
 def footnotes(lines: Sequence[str], width: int = WIDTH) -> str:

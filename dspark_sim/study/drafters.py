@@ -158,11 +158,7 @@ def _gains(found: Mapping[Need, Subject], known: Known, pool: Pool) -> Built:
         _curve(subject.name, kind, [r for r in rows if r["drafter"] == subject.name], _domains(known))
         for kind, subject in kinds.items()
     ]
-    panel = Panel(
-        "1: " + ", ".join(f"{n} {d}" for n, d in enumerate(_domains(known), 1)).removeprefix("1 "),
-        "domain", "accepted length [tokens/round]", curves,
-    )  # fmt: skip
-    return rows, [panel]
+    return rows, [Panel("", "domain", "accepted length [tokens/round]", curves, names=_domains(known))]
 
 
 def _curve(label: str, look: str, own: Sequence[Row], domains: Sequence[str]) -> Curve:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_sim.files import write_text
+from dspark_sim.results.canvas import FORMATS
 from dspark_sim.results.plots_study import Panel, draw_study
 
 Row = dict[str, Any]
@@ -65,16 +66,25 @@ class Study:
         writer.writerows(self.rows)
         return out.getvalue()
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write NAME.csv, NAME.md and, where there is something to draw, NAME.png; return the paths."""
+    def write(self, folder: Path, source: str = "") -> list[Path]:
+        """Write NAME.csv, NAME.md and, where there is something to draw, NAME.png and NAME.svg.
+
+        Args:
+            folder: where.
+            source: whose drafters and texts the picture is of, for its footer.
+
+        Returns:
+            The paths.
+        """
         if not self.rows:
             return []
         paths = [folder / f"{self.name}.{kind}" for kind in ("csv", "md")]
         write_text(paths[0], self.csv())
         write_text(paths[1], self.markdown())
         if self.panels:
-            paths.append(folder / f"{self.name}.png")
-            draw_study(f"{self.title} ({self.figure})", self.panels, paths[-1])
+            for kind in FORMATS:
+                paths.append(folder / f"{self.name}.{kind}")
+                draw_study(f"{self.title} ({self.figure})", self.panels, paths[-1], source)
         return paths
 
 
