@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from dspark_sim.errors import DataError, InputError
 
 COLUMNS = ("arm", "concurrency", "output_tok_per_s", "tok_per_s_per_user")
-_STEM = re.compile(r"(?P<arm>.+?)[-_.]c(?:oncurrency)?[-_=]?\d+", re.IGNORECASE)
+_STEM = re.compile(r"(?P<arm>.+?)[-_.]c(?:oncurrency)?[-_=]?(?P<load>\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,10 @@ class Measured:
 def read_measured(path: str | os.PathLike[str]) -> list[Measured]:
     """Read a sweep: a CSV file with the columns of :data:`COLUMNS`, or a folder of benchmark results.
 
-    A folder holds the JSON files of ``vllm bench serve --save-result`` or ``sglang.bench_serving``, one a
-    load, named ``ARM-c16.json``. Lines of a CSV file that start with # are skipped; an empty
-    ``tok_per_s_per_user`` means that nobody measured it.
+    A folder holds the results of ``vllm bench serve --save-result`` or ``sglang.bench_serving``: one JSON
+    file a load, named ``ARM-c16.json``, or a JSON line a load in ``ARM.jsonl``. Its rows come by arm and
+    load. Lines of a CSV file that start with # are skipped; an empty ``tok_per_s_per_user`` means that
+    nobody measured it.
 
     Raises:
         InputError: no such file, or a folder without results.
@@ -48,17 +50,31 @@ def read_measured(path: str | os.PathLike[str]) -> list[Measured]:
     """
     source = Path(path)
     if source.is_dir():
-        files = sorted(source.glob("*.json"))
-        if not files:
-            raise InputError(f"{path}: no .json file in this folder; expected names such as k7-c16.json")
-        return [_of_benchmark(file) for file in files]
+        return _of_folder(source)
     if not source.is_file():
         raise InputError(f"{path}: no such file or folder")
     return _of_csv(source)
 
 
+def result_files(folder: Path) -> list[Path]:
+    """Return the benchmark results that lie in ``folder``, by name."""
+    return sorted([*folder.glob("*.json"), *folder.glob("*.jsonl")])
+
+
+def _of_folder(source: Path) -> list[Measured]:
+    files = result_files(source)
+    if not files:
+        raise InputError(f"{source}: no .json file in this folder; expected names such as k7-c16.json")
+    rows = [row for file in files for row in _of_benchmark(file)]
+    twice = [row for row, times in Counter((r.arm, r.concurrency) for r in rows).items() if times > 1]
+    if twice:
+        arm, load = twice[0]
+        raise DataError(source, "results", f"several of arm {arm} at {load} users; keep one, or their mean")
+    return sorted(rows, key=lambda row: (row.arm, row.concurrency))
+
+
 def _of_csv(path: Path) -> list[Measured]:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    lines = [line for line in _text(path).splitlines() if not line.startswith("#")]
     reader = csv.DictReader(lines)
     missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
     if missing:
@@ -75,7 +91,16 @@ def _of_row(path: Path, number: int, row: Mapping[str, str]) -> Measured:
         raise DataError(
             path, f"row {number}", "needs a whole concurrency and a rate; only the last may be empty"
         )
+    if not (row["arm"] or "").strip():
+        raise DataError(path, f"row {number}, column arm", "empty; expected a name such as nospec or k7")
     return Measured(row["arm"].strip(), int(load), rate, user)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(path, "content", f"cannot be read as UTF-8 text: {error}") from None
 
 
 def _cell(path: Path, number: int, column: str, row: Mapping[str, str | None]) -> float:
@@ -83,19 +108,32 @@ def _cell(path: Path, number: int, column: str, row: Mapping[str, str | None]) -
     return _number(path, f"row {number}, column {column}", text) if text else math.nan
 
 
-def _of_benchmark(path: Path) -> Measured:
-    """Read one result; tok/s/user is 1,000 / median_tpot_ms."""
+def _of_benchmark(path: Path) -> list[Measured]:
+    """Read the results of one file; tok/s/user is 1,000 / median_tpot_ms."""
     name = _STEM.fullmatch(path.stem)
-    if name is None:
+    lines = path.suffix == ".jsonl"
+    if name is None and not lines:
         raise DataError(path, "name", "must tell arm and load, as in k7-c16.json")
+    texts = [line for line in _text(path).splitlines() if line.strip()] if lines else [_text(path)]
+    if not texts:
+        raise DataError(path, "content", "is empty; expected a JSON result a line")
+    arm, load = (path.stem, None) if name is None else (name["arm"], int(name["load"]))
+    return [_of_result(path, arm, load, text) for text in texts]
+
+
+def _of_result(path: Path, arm: str, named: int | None, text: str) -> Measured:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(text)
     except ValueError as error:
         raise DataError(path, "content", f"is not JSON: {error}") from None
-    rate, load, tpot = (
-        _key(path, found, key) for key in ("output_throughput", "max_concurrency", "median_tpot_ms")
-    )
-    return Measured(name["arm"], int(load), rate, 1e3 / tpot)
+    rate, tpot = (_key(path, found, key) for key in ("output_throughput", "median_tpot_ms"))
+    if named is not None and found.get("max_concurrency") is None:
+        return Measured(arm, named, rate, 1e3 / tpot)
+    load = _key(path, found, "max_concurrency")
+    if load != int(load) or named not in (None, load):
+        name = "" if named is None else f", and the name says {named}"
+        raise DataError(path, "key max_concurrency", f"{load:g}{name}; expected one whole number of users")
+    return Measured(arm, int(load), rate, 1e3 / tpot)
 
 
 def _key(path: Path, found: Any, key: str) -> float:

@@ -18,7 +18,7 @@ from dspark_sim.fitting.arms import Arm, parse_arms
 from dspark_sim.fitting.bench import Bench, longest_text, output_lengths, serve_row, shifted
 from dspark_sim.fitting.fitted_file import profile_document, read_fitted, write_fitted
 from dspark_sim.fitting.intervals import draws, interval, moved, with_slope_beyond
-from dspark_sim.fitting.predict import predict
+from dspark_sim.fitting.predict import Predicted, predict
 from dspark_sim.fitting.recost import CostAt, row_of
 from dspark_sim.fitting.result import fitted_of, fitted_rows, json_rows
 from dspark_sim.fitting.start import applicable, scaled_to, with_priors
@@ -32,6 +32,7 @@ from dspark_sim.fitting.system import (
     profile_at,
     workload_with,
 )
+from dspark_sim.fitting.words import misfit
 from dspark_sim.hardware.cost import StepCost
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.hardware.reading import parse_profile
@@ -424,3 +425,13 @@ def test_rows_for_json_have_the_keys_of_the_contract(found):
         "predicted_tok_per_s_per_user",
     }
     assert [row["used"] for row in rows][:2] == [True, False]
+
+
+@pytest.mark.parametrize(("simulated", "said"), [(105.0, 0), (120.0, 1)])
+def test_a_fit_that_misses_its_own_rows_says_so(simulated, said):
+    rows = [
+        Predicted(Measured("nospec", 4, 100.0, 25.0), simulated, 25.0),
+        Predicted(Measured("k7", 4, 100.0, 25.0), 200.0, 25.0),
+    ]
+    assert len(misfit(rows, {("nospec", 4)})) == said
+    assert misfit(rows, set()) == []

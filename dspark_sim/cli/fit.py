@@ -24,7 +24,7 @@ SweepFile = Annotated[
     typer.Option(
         "--sweep",
         help="CSV with arm, concurrency, output_tok_per_s, tok_per_s_per_user; or a folder of results of "
-        "vllm bench serve or sglang.bench_serving named ARM-cN.json; or a shipped sweep.",
+        "vllm bench serve or sglang.bench_serving named ARM-cN.json, or ARM.jsonl; or a shipped sweep.",
     ),
 ]
 ArmOption = Annotated[

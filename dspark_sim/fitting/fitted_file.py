@@ -23,6 +23,7 @@ from dspark_sim.hardware.fields import Section
 from dspark_sim.hardware.profile import FITTED_FORMAT, HardwareProfile
 from dspark_sim.hardware.reading import parse_profile, read_yaml
 from dspark_sim.hardware.writing import profile_text
+from dspark_sim.measured import result_files
 from dspark_sim.schema import FloatArray
 
 _WORKLOAD = "workload."
@@ -149,9 +150,9 @@ def _no_such(path: str | os.PathLike[str]) -> str:
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 (hex) of a sweep: of the file, or of the JSON files of a folder in order."""
+    """Return the SHA-256 (hex) of a sweep: of the file, or of the results of a folder in order."""
     source = Path(path)
-    files = sorted(source.glob("*.json")) if source.is_dir() else [source]
+    files = result_files(source) if source.is_dir() else [source]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

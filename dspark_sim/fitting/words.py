@@ -14,6 +14,8 @@ from dspark_sim.schema import FloatArray
 
 #: Two unknowns whose logarithms are correlated beyond this are told apart by nothing in the sweep.
 ENTANGLED = 0.8
+#: Fitted rows missed by more than this on average [%] say that the model is not of this system.
+MISFIT_PCT = 8.0
 
 
 def unknowns_text(provenance: Provenance) -> str:
@@ -90,7 +92,21 @@ def rows_text(
                 "": "fitted" if (p.measured.arm, p.measured.concurrency) in used else "predicted",
             }
         )
-    return text_table(columns, rows) + "\n\n" + footnotes(errors(predicted, used))
+    return (
+        text_table(columns, rows) + "\n\n" + footnotes([*errors(predicted, used), *misfit(predicted, used)])
+    )
+
+
+def misfit(predicted: Sequence[Predicted], used: set[tuple[str, int]]) -> list[str]:
+    """Say where the fitted rows themselves are missed: then the curves are hardly those of the system."""
+    missed = [abs(100 * p.error) for p in predicted if (p.measured.arm, p.measured.concurrency) in used]
+    if not missed or np.mean(missed) <= MISFIT_PCT:
+        return []
+    return [
+        f"the fitted rows themselves are missed by {np.mean(missed):.0f}% on average: do not trust the rest. "
+        "If the curves of --hw are another system's, fit --borrowed scales them; if the benchmark sent other "
+        "requests, --set workload.requests=N and the like say so"
+    ]
 
 
 def _or_dash(value: float) -> str:
