@@ -27,11 +27,14 @@ class Label:
 _STEP_PX = 4.0  # sampling of the lines that labels keep clear of
 _PAD_PX = 9.0
 _CLOSE_PX = 16.0
+_BETWEEN_PX = np.array([10.0, 2.0])  # between two names, beside and above
 #: Where a label may sit: direction from its line, nearest first choice.
 _SIDES = np.array([[1, 1], [1, 0], [-1, 1], [0, 1], [1, -1], [0, -1], [-1, 0], [-1, -1]], dtype=np.float64)
 #: The gaps between place and name in pixels [O, 2]: those of the nearest ring first.
 _OFFSETS = np.concatenate([_SIDES * gap for gap in (_PAD_PX, 30.0, 55.0, 85.0)])
 _OFFSET_COST = 0.01 * np.arange(len(_OFFSETS)) + np.repeat([0.0, 3.0, 5.0, 8.0], len(_SIDES))
+
+_TRIED, _CROSSING = 80, 0.5  # candidates whose joining line is looked at, and what a place it crosses costs
 
 #: Left, bottom, right, top in pixels.
 Box = tuple[float, float, float, float]
@@ -87,11 +90,23 @@ def place_labels(
             + 1.5 * np.repeat(_near(places, others), sides)
             + np.tile(_OFFSET_COST, len(places))
         )
-        best = int(np.argmin(cost))
+        best = _clearest(cost, np.repeat(places, sides, axis=0), boxes, others)
         used = np.vstack([used, boxes[best]])
         text.set_position(tuple(axes.transData.inverted().transform(boxes[best][:2])))
         if best % sides >= len(_SIDES):
             _join(axes, label, places[best // sides], boxes[best])
+
+
+def _clearest(cost: FloatArray, places: FloatArray, boxes: FloatArray, others: FloatArray) -> int:
+    """Return the candidate of least cost, with what the thin line from its place would cross."""
+    few = np.argsort(cost, kind="stable")[:_TRIED]
+    share = np.linspace(0.15, 0.85, 8)[:, None]
+    crossed = []
+    for one in few:
+        start, end = places[one], np.clip(places[one], boxes[one, :2], boxes[one, 2:])
+        joined = one % len(_OFFSETS) >= len(_SIDES)
+        crossed.append(_near(start + share * (end - start), others).sum() if joined else 0.0)
+    return int(few[np.argmin(cost[few] + _CROSSING * np.array(crossed))])
 
 
 def _join(axes: Axes, label: Label, place: FloatArray, box: FloatArray) -> None:
@@ -149,8 +164,8 @@ def _covered(boxes: FloatArray, points: FloatArray) -> FloatArray:
 
 
 def _overlaps(boxes: FloatArray, taken: FloatArray) -> FloatArray:
-    apart = np.any(boxes[:, None, :2] > taken[:, 2:] + 2, axis=2) | np.any(
-        boxes[:, None, 2:] < taken[:, :2] - 2, axis=2
+    apart = np.any(boxes[:, None, :2] > taken[:, 2:] + _BETWEEN_PX, axis=2) | np.any(
+        boxes[:, None, 2:] < taken[:, :2] - _BETWEEN_PX, axis=2
     )
     count: FloatArray = (~apart).sum(axis=1).astype(np.float64)
     return count
