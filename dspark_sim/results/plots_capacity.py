@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KNEE = "#999999"
+#: What is drawn beside the bars where it is known.
+_DRAWN = {"rate_per_s_ci95": "whiskers: 95 % intervals", "knee_per_s": "upright: load knee"}
 
 
 def capacity_figure(document: Mapping[str, Any]) -> Figure:
@@ -41,7 +43,10 @@ def capacity_figure(document: Mapping[str, Any]) -> Figure:
             axes.set_xlabel(words)
             axes.grid(False, axis="y")
         asked = ", ".join(document["slos"]) or "no objectives: the load knee"
-        sign(figure, document["about"], "Highest rate that is sustained", f"{asked}; upright: load knee")
+        drawn = [
+            what for key_, what in _DRAWN.items() if any(e[key_] is not None for e in document["answers"])
+        ]
+        sign(figure, document["about"], "Highest rate that is sustained", "; ".join([asked, *drawn]))
     return figure
 
 

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dspark_sim.results.canvas import new_figure, save_as, styled, write_edges
-from dspark_sim.results.style import LOOKS, look
+from dspark_sim.results.style import DOMAINS, LOOKS, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 #: Look of a curve that is about no drafter: domains, and methods of calibration. Others take ``_OTHERS``.
-_SUBJECTS = {
-    "math": ("#4477AA", "o"),
-    "code": ("#EE6677", "s"),
-    "chat": ("#228833", "^"),
+_SUBJECTS = DOMAINS | {
     "raw": ("#AA3377", "v"),
     "sts": ("#CCA000", "D"),
     "bias": ("#1B7F9C", "o"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dspark_sim.errors import DataError
 from dspark_sim.results.canvas import new_figure, save_as, styled, write_edges
 from dspark_sim.results.labels import Label, label_ends
-from dspark_sim.results.style import look
+from dspark_sim.results.style import DOMAINS, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ def learning_figure(curves: Mapping[str, Curve], source: str) -> Figure:
         figure, (left, right) = new_figure(1, 2)
         figure.subplots_adjust(left=0.085, right=0.9, top=0.87, bottom=0.155, wspace=0.42)
         left.set_xlabel("anchors trained on [thousands]")
-        left.set_ylabel("accepted length [tokens/round]; 1: nothing accepted")
+        left.set_ylabel("accepted length [tokens/round]")
         right.set_xlabel("draft position")
         right.set_ylabel("conditional acceptance")
         lengths, positions = _draw_lengths(left, curves), _draw_positions(right, curves)
@@ -65,7 +65,10 @@ def learning_figure(curves: Mapping[str, Curve], source: str) -> Figure:
         label_ends(left, lengths)
         label_ends(right, positions)
         title = "Learning curve" if len(curves) == 1 else "Learning curves"
-        subtitle = "exact full-block replay of texts of held-out prompts; right: all domains, at the end"
+        subtitle = (
+            "exact full-block replay of texts of held-out prompts; a round yields 1 token at least; "
+            "right: all domains, at the end"
+        )
         write_edges(figure, title, subtitle, source)
     return figure
 
@@ -77,30 +80,33 @@ def _draw_lengths(axes: Axes, curves: Mapping[str, Curve]) -> list[Label]:
         if len(curves) == 1:
             columns |= {key: key[4:] for key in rows[0] if key.startswith("tau_")}
         for n, (column, words) in enumerate(columns.items()):
-            colour, marker = (_OWN[n % len(_OWN)], "o") if len(curves) == 1 else _look(name)
+            own = DOMAINS.get(words, (_OWN[n % len(_OWN)], "o"))
+            found = (*own, own[0]) if len(curves) == 1 else _look(name)
             xy = [(row["anchors"] / 1000, row[column]) for row in rows]
-            labels.append(_line(axes, words, xy, colour, marker))
+            labels.append(_line(axes, words, xy, found))
     return labels
 
 
 def _draw_positions(axes: Axes, curves: Mapping[str, Curve]) -> list[Label]:
     labels = []
     for name, rows in curves.items():
-        colour, marker = (_OWN[0], "o") if len(curves) == 1 else _look(name)
+        found = (_OWN[0], "o", _OWN[0]) if len(curves) == 1 else _look(name)
         positions = [int(key[7:]) for key in rows[-1] if key.startswith("accept_")]
         xy = [(float(j), rows[-1][f"accept_{j}"]) for j in positions]
-        labels.append(_line(axes, name, xy, colour, marker))
+        labels.append(_line(axes, name, xy, found))
     return labels
 
 
-def _look(name: str) -> tuple[str, str]:
+def _look(name: str) -> tuple[str, str, str]:
+    """Return colour, marker, and colour of its words, of a drafter kind."""
     found = look(name)
-    return found.colour, found.marker
+    return found.colour, found.marker, found.text
 
 
-def _line(axes: Axes, words: str, xy: Sequence[tuple[float, float]], colour: str, marker: str) -> Label:
+def _line(axes: Axes, words: str, xy: Sequence[tuple[float, float]], found: tuple[str, str, str]) -> Label:
     import numpy as np
 
+    colour, marker, dark = found
     points = np.array(xy, dtype=np.float64)
     axes.plot(points[:, 0], points[:, 1], color=colour, marker=marker, mec="white", mew=0.8, ms=5)
-    return Label(words, colour, points)
+    return Label(words, dark, points)

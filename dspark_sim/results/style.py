@@ -50,6 +50,13 @@ LOOKS: dict[str, tuple[str, str]] = {
     "specdec-pp": ("#999933", "d"),
     "tetris": ("#999933", "H"),
 }
+#: Of texts by their domain, in pictures of drafters.
+DOMAINS = {
+    "mean": ("#222222", "o"),
+    "math": ("#4477AA", "o"),
+    "code": ("#EE6677", "s"),
+    "chat": ("#228833", "^"),
+}
 #: Of rules without a look of their own: a colour and, independently, a marker.
 _COLOURS = ("#AA4499", "#AA3377", "#6A51A3", "#7F3C8D", "#B15928", "#4D4D9F", "#A6761D")
 _MARKERS = ("*", "p", "h", "<", ">", "d", "H", "8")
