@@ -115,6 +115,7 @@ def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
     from dspark_sim.cli.common import progress, warn
     from dspark_sim.cli.generate import load_on
     from dspark_sim.model.checkpoints import load_drafter
+    from dspark_sim.model.profile_work import refuse_what_does_not_fit
     from dspark_sim.model.profiler import Profiler
     from dspark_sim.model.runtime import use_threads
 
@@ -122,6 +123,7 @@ def _measure(ask: _Ask, path: Path, rounds: int) -> tuple[Plan, pd.DataFrame]:
     target = load_on(ask.target, ask.device)
     drafters = [load_drafter(name, target) for name in ask.drafters]
     plan = _plan(ask, target, drafters)
+    refuse_what_does_not_fit(plan.points(), target, plan.gamma)
     further = {drafter.config.kind: drafter for drafter in drafters[1:]}
     work = Profiler(target, drafters[0] if drafters else None, plan, path, further)
     if work.done:

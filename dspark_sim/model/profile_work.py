@@ -5,12 +5,14 @@ Shape suffixes: R requests, T tokens a request, N = R * T, G gamma, V vocabulary
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dspark_sim.errors import InputError
 from dspark_sim.hardware.measure_plan import Point
 from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.drafting import BlockStep, cached, draft_freely
@@ -22,6 +24,43 @@ from dspark_sim.model.verify import verify
 Work = Callable[[], object]
 #: Sampling temperature of target and drafter; the cost of a draw does not depend on it (but 0 is cheaper).
 TEMPERATURE = 0.7
+
+
+def refuse_what_does_not_fit(points: Sequence[Point], target: Target, gamma: int) -> None:
+    """Refuse sizes that the target was not made for, or whose caches would take most of the memory.
+
+    Args:
+        points: to be timed.
+        target: whose caches they fill.
+        gamma: tokens of a block.
+
+    Raises:
+        InputError: a point past the target's positions, or one that takes more than half of a CPU's memory.
+    """
+    config = target.config
+    longest = max(points, key=lambda p: p.context + p.tokens)
+    if longest.context + longest.tokens + gamma + 1 > config.max_positions:
+        raise InputError(
+            f"{longest.context + longest.tokens} tokens of one request: {config.name} was made for "
+            f"{config.max_positions}, a block of {gamma} included; give shorter --contexts"
+        )
+    if target.device.type != "cpu":
+        return
+    cached = 2 * config.num_layers * config.block.kv_width * target.dtype.itemsize
+    logits = config.vocab_size * target.dtype.itemsize
+
+    def needs(point: Point) -> int:
+        own = point.requests * point.tokens
+        return (own + point.requests * point.context) * cached + own * logits
+
+    largest = max(points, key=needs)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needs(largest) > memory / 2:
+        raise InputError(
+            f"{largest.requests} requests of {largest.tokens} tokens after {largest.context}: KV cache and "
+            f"logits take {needs(largest) / 2**30:.0f} GiB, this machine has {memory / 2**30:.0f}; give "
+            "fewer --requests, --tokens or --contexts"
+        )
 
 
 @dataclass(frozen=True, slots=True)
