@@ -310,3 +310,11 @@ def test_marks_of_measured_points_are_called_what_they_are():
     drawn = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 2]
     assert len({line.get_marker() for line in drawn}) == 1
     assert [line.get_markerfacecolor() == "none" for line in drawn] == [False, True]
+
+
+def test_lines_of_several_drafters_are_explained():
+    two = [case | {"drafter": drafter} for drafter in ("dspark", "mtp") for case in points()]
+    for figure in both(two):
+        assert any("drafters: whole dspark, dashed mtp" in text.get_text() for text in figure.texts)
+    for figure in both(points()):
+        assert not any("drafters:" in text.get_text() for text in figure.texts)

@@ -123,6 +123,15 @@ def dash(key: Key, found: Mapping[Key, Any]) -> Any:
     return DASHES[drafters.index(key[0]) % len(DASHES)]
 
 
+def dash_words(found: Mapping[Key, Any]) -> str:
+    """Return which drafter has which line; nothing where there is one."""
+    drafters = list(dict.fromkeys(drafter for drafter, _ in found))
+    kinds = ("whole", "dashed", "dotted", "dash-dotted")
+    if len(drafters) == 1:
+        return ""
+    return "drafters: " + ", ".join(f"{kinds[i % len(kinds)]} {name}" for i, name in enumerate(drafters))
+
+
 def height(axes: Axes, values: Any) -> None:
     """From zero, because lengths are compared, to a little above the highest value."""
     from matplotlib.ticker import StrMethodFormatter

@@ -13,6 +13,7 @@ from dspark_sim.results.canvas import (
     LEFT,
     USER_AXIS,
     dash,
+    dash_words,
     height,
     intervals_words,
     name,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["frontier_figure", "load_figure", "save"]
 
-_FAINT = "one point per load; faint: loads that another load of the policy beats in both"
+_FAINT = "faint: loads that another load beats in both"
 
 
 def frontier_figure(points: Sequence[Point], about: dict[str, Any], document: Mapping[str, Any]) -> Figure:
@@ -66,7 +67,8 @@ def frontier_figure(points: Sequence[Point], about: dict[str, Any], document: Ma
             place_labels(axes, labels, [part for arm in found.values() for part in _ink(arm)], uprights)
         title = "Throughput against the speed of each user"
         against = f"percentages against {document['baseline']}" if document["sla"] else ""
-        parts = ("" if dots else _FAINT, intervals_words(points, "crosses"), against)
+        lines = "" if dots else dash_words(found)
+        parts = ("" if dots else _FAINT, lines, intervals_words(points, "crosses"), against)
         sign(figure, about, title + dots, "; ".join(part for part in parts if part))
     return figure
 

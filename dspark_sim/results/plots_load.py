@@ -12,6 +12,7 @@ from dspark_sim.results.canvas import (
     GPU_AXIS,
     LOAD_AXIS,
     dash,
+    dash_words,
     height,
     intervals_words,
     name,
@@ -41,7 +42,9 @@ def load_figure(points: Sequence[Point], about: dict[str, Any]) -> Figure:
         several_loads = len({p["concurrency"] for p in points}) > 1
         figure = _load_curves(points) if several_loads else _load_bars(points)
         title = "Throughput and verification budget" + (one_load(points) or " against load")
-        sign(figure, about, title, intervals_words(points, "bands" if several_loads else "bars"))
+        lines = dash_words(arms(points)) if several_loads else ""
+        words = [lines, intervals_words(points, "bands" if several_loads else "whiskers")]
+        sign(figure, about, title, "; ".join(part for part in words if part))
     return figure
 
 
