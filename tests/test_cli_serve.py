@@ -166,3 +166,16 @@ def test_a_rate_past_the_knee_is_said(command, toy_trace):
              "--policy", "off", "--set", "max_num_seqs=1", "--rate-scale")  # fmt: skip
     assert "Past the load knee: off at 1" in command(*asked, "15").out
     assert "load knee" not in command(*asked, "3").out
+
+
+def test_tables_of_many_objectives_fit_a_terminal(command, toy_trace, tmp_path):
+    asked = ("run", "--trace", toy_trace, "--hw", HW, *POISSON, "--policy", "off", "--policy",
+             "threshold:on=survival,at=0.4", "--seeds", "2", "--rate-scale", "1,2")  # fmt: skip
+    slos = [
+        word
+        for slo in ("tpot_p99=25ms", "ttft_p99=2s", "e2e_p99=9s", "queue_p90=1s")
+        for word in ("--slo", slo)
+    ]
+    done = command(*asked, *slos, "--out", tmp_path / "out")
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "queue_p90" in done.out

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dspark_sim.results.stats import Interval, t_interval
-from dspark_sim.results.tables import NONE, number, spread, text_table
+from dspark_sim.results.tables import NONE, WIDTH, number, spread, text_table
 
 Figures = Mapping[str, Any]
 #: Header -> (path of a figure, decimals, whether its interval is shown).
@@ -91,7 +91,16 @@ def serving_table(runs: Sequence[Figures]) -> str:
 
 
 def slo_table(runs: Sequence[Figures]) -> str:
-    """Return who keeps the objectives: by objective the quantile reached, the share, and goodput."""
+    """Return who keeps the objectives: by objective the quantile reached, the share, and goodput.
+
+    Where many objectives make it too wide, their intervals are left out.
+    """
+    table = _slo_table(runs, intervals=True)
+    wide = max(map(len, table.splitlines())) > WIDTH
+    return _slo_table(runs, intervals=False) if wide else table
+
+
+def _slo_table(runs: Sequence[Figures], *, intervals: bool) -> str:
     names = list(runs[0]["slo"])
     columns = _leading(runs)
     for name in names:
@@ -99,11 +108,12 @@ def slo_table(runs: Sequence[Figures]) -> str:
     columns |= {"within\nall %": ">", "goodput\nreq/s": ">", "goodput\ntok/s/GPU": ">", "SLOs": "<"}
     rows = []
     for group in groups(runs):
-        cells = {f"{name}\nms": _cell(over_seeds(group, f"slo.{name}.value_ms"), 1, True) for name in names}
+        reached = {name: over_seeds(group, f"slo.{name}.value_ms") for name in names}
+        cells = {f"{name}\nms": _cell(reached[name], 1, intervals) for name in names}
         share = over_seeds([{"share": 100 * run["attainment"]} for run in group], "share")
         cells |= {
             "within\nall %": _cell(share, 1, True),
-            "goodput\nreq/s": _cell(over_seeds(group, "goodput_requests_per_s"), 2, True),
+            "goodput\nreq/s": _cell(over_seeds(group, "goodput_requests_per_s"), 2, intervals),
             "goodput\ntok/s/GPU": _cell(over_seeds(group, "goodput_tok_per_s_per_gpu"), 0, False),
             "SLOs": _met(group),
         }
