@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -178,3 +179,13 @@ def test_worker_processes_share_the_tables_of_a_trace(toy_trace, tmp_path):
     mapping = replace(task, setup=replace(setup, tables=str(folder)))
     assert repr(sweep([mapping])) == repr(sweep([task]))
     assert fingerprint(mapping.setup) == fingerprint(setup)
+
+
+def test_workers_look_for_files_where_the_caller_is(tmp_path, monkeypatch, toy_trace):
+    """They are used again, and the caller may have gone elsewhere in between, as a notebook does."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        shutil.copy(toy_trace, f"{folder}.parquet")
+        tasks = grid(Setup(f"{folder}.parquet", "h800", output_tokens=40), [("dspark", "off")], [1, 2], [0])
+        assert len(sweep(tasks, jobs=2)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,8 +43,10 @@ def spread(work: Work, items: Sequence[Any], jobs: int, backend: str = "local") 
     # One thread a worker: the arrays of a step are small, and spinning threads would fight for cores.
     with parallel_config(backend="loky", inner_max_num_threads=1):
         workers = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from workers(delayed(_indexed)(work, i, item) for i, item in enumerate(items))
+        here = os.getcwd()
+        yield from workers(delayed(_indexed)(work, i, item, here) for i, item in enumerate(items))
 
 
-def _indexed(work: Work, index: int, item: Any) -> tuple[int, Any]:
+def _indexed(work: Work, index: int, item: Any, folder: str) -> tuple[int, Any]:
+    os.chdir(folder)  # workers are used again: they were started where an earlier call was
     return index, work(item)
