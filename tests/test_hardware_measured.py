@@ -304,8 +304,10 @@ def test_the_command_writes_profile_samples_and_picture(pair, profiler, tmp_path
         (["--out", "x.yaml", "--tokens", "1,,2"], "--tokens '': not a whole number"),
         (["--out", "x.yaml", "--contexts", "0,9"], "--contexts 0: must be at least 1"),
         (["--out", "x.yaml", "--against", "nowhere"], "nowhere: no such file"),
-        (["--out", "x.yaml", "--contexts", "99999"], "tokens of one request: tiny was made for 4096"),
-        (["--out", "x.yaml", "--requests", "99999999"], "99999999 requests of"),
+        (["--out", "x.yaml", "--contexts", "9,99999"], "tokens of one request: tiny was made for 4096"),
+        (["--out", "x.yaml", "--requests", "1,99999999"], "99999999 requests of"),
+        (["--out", "x.yaml", "--contexts", "64"], "--contexts 64: must be two sizes or more"),
+        (["--out", "x.yaml", "--requests", "2,2"], "--requests 2: must be two sizes or more"),
         (["--out", "x.yaml", "--tokens", "9999999999"], "KV cache and logits take"),
         (
             ["--out", "x.yaml", "--drafter", "dspark-a", "--drafter", "dspark-b"],

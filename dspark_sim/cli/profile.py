@@ -155,6 +155,12 @@ def _plan(ask: _Ask, target: Target, drafters: Sequence[Drafter]) -> Plan:
             )
     own = blocks[0] if blocks else Further("", "none", 7)
     tokens, limit = parse_sizes(ask.tokens, "--tokens"), ask.graphs_to
+    requests, contexts = parse_sizes(ask.requests, "--requests"), parse_sizes(ask.contexts, "--contexts")
+    for option, sizes in (("--requests", requests), ("--contexts", contexts)):
+        if len(sizes) < 2:
+            raise InputError(
+                f"{option} {sizes[0]}: must be two sizes or more: attention beyond them follows the last two"
+            )
     return Plan(
         target=ask.target,
         drafter=own.drafter,
@@ -165,8 +171,8 @@ def _plan(ask: _Ask, target: Target, drafters: Sequence[Drafter]) -> Plan:
         clock=clock_of(ask.device, ask.threads)[0],
         threads=ask.threads,
         verify_tokens=capture_sizes_of(tokens, limit) if limit else tokens,
-        draft_requests=parse_sizes(ask.requests, "--requests"),
-        contexts=parse_sizes(ask.contexts, "--contexts"),
+        draft_requests=requests,
+        contexts=contexts,
         capture_limit=limit,
         seed=ask.seed,
         versions=versions(),
