@@ -90,8 +90,8 @@ def test_the_document_counts_what_the_runs_say():
 def test_the_words_say_who_keeps_the_objectives_and_who_is_fastest():
     found = served_document(served(), "off")
     assert found["overall"][0] == (
-        "off meets all objectives up to 10.5 requests/s, and misses tpot_p99 (20.1 ±1.3 ms of 20) at 20.5 "
-        "requests/s."
+        "off meets all objectives up to 10.5 requests/s, and misses tpot_p99 in 1 of 2 replications (20.1 "
+        "±1.3 ms of 20) at 20.5 requests/s."
     )
     first, second, third = [rate["headline"] for rate in found["rates"]]
     assert first.startswith(

@@ -94,11 +94,15 @@ def _missed(group: Sequence[Figures]) -> str:
     """Return which objectives some replication missed, with what the quantile was and should be."""
     found = []
     for name in group[0]["slo"]:
-        if not all(run["slo"][name]["met"] for run in group):
+        missed = sum(not run["slo"][name]["met"] for run in group)
+        if missed:
+            where = "" if missed == len(group) else f" in {missed} of {len(group)} replications"
             reached = over_seeds(group, f"slo.{name}.value_ms")
             assert reached is not None, "a missed objective has a value"
             limit = group[0]["slo"][name]["limit_ms"]
-            found.append(f"{name} ({spread(reached, 0 if reached.mean >= 100 else 1)} ms of {number(limit)})")
+            found.append(
+                f"{name}{where} ({spread(reached, 0 if reached.mean >= 100 else 1)} ms of {number(limit)})"
+            )
     return " and ".join(found)
 
 
@@ -135,7 +139,10 @@ def _kept(here: Groups) -> str:
     if not met:
         closest = max(here, key=lambda group: _mean(group, "attainment"))
         share = 100 * _mean(closest, "attainment")
-        return f"no policy meets the objectives ({closest[0]['policy']} for {share:.1f}% of requests); "
+        return (
+            f"no policy meets the objectives (closest: {closest[0]['policy']}, {share:.1f}% of the requests "
+            "within them); "
+        )
     most = max(here, key=lambda group: _mean(group, "goodput_tok_per_s_per_gpu"))
     good = over_seeds(most, "goodput_tok_per_s_per_gpu")
     assert good is not None, "met objectives have a goodput"
