@@ -13,7 +13,7 @@ QUESTIONS = ("What is 12 times 7?", "Name three rivers.", "Write a haiku.", "Why
 #: Prompt files that pages name.
 PROMPTS = ("prompts.jsonl", "train.jsonl", "eval.jsonl", *(f"eval_{domain}.jsonl" for domain in DOMAINS))
 #: Names that examples give drafters, and shipped ones.
-DRAFTERS = {"a": "smollm2-dspark-g7-v2", "b": "smollm2-dflash-g7"}
+DRAFTERS = {"a": "smollm2-dspark-g7", "b": "smollm2-dflash-g7"}
 
 
 def lay_out(folder: Path) -> None:
