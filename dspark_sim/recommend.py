@@ -102,8 +102,9 @@ class Answer:
     Attributes:
         sla: tok/s/user.
         ranking: the best choice of every setting that meets it, best first.
-        rival: the best speculative setting that meets it, with the points of ``off`` at the same load: the
-            pair that the break-even accepted length comes from; None without both.
+        rival: the best speculative setting that meets it, or, if none does, the one of most tok/s/GPU at the
+            load of the answer; with the points of ``off`` at the same load: the pair that the break-even
+            accepted length comes from; None without both.
         fastest: the fastest point of all, for an SLA that nothing meets.
         most_users: highest load tried.
     """
@@ -169,10 +170,18 @@ class Search:
         other = next((choice for choice in ranking if choice.setting.policy != OFF), None)
         known = [choice.measured for choice in ranking] + self._arms
         off = next((arm for arm in known if arm.setting.policy == OFF), None)
+        if other is None and off is not None and ranking:
+            other = self._nearest(ranking[0].load)
         if off is None or other is None:
             return None
         self._run([(off, other.load)])
         return other, Choice(off, other.load)
+
+    def _nearest(self, load: int) -> Choice | None:
+        """Return the speculative setting with the most tok/s/GPU at a load that none of them may have."""
+        arms = [arm for arm in self._arms if arm.setting.policy != OFF]
+        self._run([(arm, load) for arm in arms])
+        return Choice(max(arms, key=lambda arm: arm.gpu(load)), load) if arms else None
 
     def _run(self, wanted: Sequence[tuple[Measured, int]]) -> None:
         """Simulate the (setting, load) that are not there yet."""

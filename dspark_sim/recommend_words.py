@@ -166,7 +166,9 @@ def _even(answer: Answer) -> str:
 
 
 def _why_not(answer: Answer) -> str:
-    return _even(answer).strip() or "No speculative setting meets the SLA."
+    missed = all(choice.setting.policy == OFF for choice in answer.ranking)
+    words = "No speculative setting meets the SLA." if missed else ""
+    return f"{words}{_even(answer)}".strip()
 
 
 def _next(answer: Answer) -> str:

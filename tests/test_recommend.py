@@ -173,6 +173,18 @@ def test_it_says_do_not_speculate_and_what_would_have_to_be_committed():
     assert document(answer)["break_even_accepted_len"] == pytest.approx(1.5)
 
 
+def test_the_break_even_is_printed_where_no_speculation_meets_the_sla():
+    curves = {"off": falling(100, 1.0, 50, 10), "full": falling(40, 1.2, 30, 30)}
+    curves["static:k=1"] = falling(45, 1.1, 30, 20)
+    answer = ask(curves, 80.0)
+    assert [choice.setting.policy for choice in answer.ranking] == ["off"]
+    words = paragraph(answer)
+    assert "do not speculate" in words
+    assert "No speculative setting meets the SLA. Break-even: at 12 users a step of static:k=1 takes" in words
+    assert "it commits 1.10" in words
+    assert document(answer)["break_even_accepted_len"] == pytest.approx(2 * (1 + 12 / 30) / (1 + 12 / 50))
+
+
 def test_an_sla_that_nothing_meets_names_the_fastest():
     answer = ask({"off": falling(100, 1.0, 50, 10), "full": falling(200, 3.0, 30, 15)}, 500.0)
     assert answer.ranking == []
