@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 import time
 from typing import Any
 
 from dspark_sim.sweeps.running import Setup, grid, sweep
 
-SPINS = 20_000_000
+#: Steps of the control that are timed to find how many last as long as the sweep.
+TRIAL = 2_000_000
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    """Return wall-clock gains of two processes; the machine should be quiet."""
-    setup = Setup("qwen3-4b-chat.synth", "h800", output_tokens=200_000)
+    """Return wall-clock gains of two processes, of the sweep and of a control as long, in turns.
+
+    Both are medians over rounds; the machine should be quiet, or a gain says who else was there.
+    """
+    setup = Setup("qwen3-4b-chat.synth", "h800", output_tokens=800_000)
     arms = [("dspark", policy) for policy in ("off", "static:k=3", "full", "dspark", "dspark-async")]
     tasks = grid(setup, arms, (16, 64), (0,))
     sweep(tasks[:2], jobs=2)  # the workers are there
-    gains = []
+    spins = int(TRIAL * _wall_s(sweep, tasks, jobs=1) / _wall_s(_spin, TRIAL))
+    gains: dict[str, list[float]] = {"sweep": [], "spinning": []}
     for _ in range(rounds):
-        one_s, two_s = _wall_s(sweep, tasks, jobs=1), _wall_s(sweep, tasks, jobs=2)
-        gains.append({"sweep": one_s / two_s, "spinning": _spinning_gain()})
-    best = max(gains, key=lambda gain: gain["spinning"])
-    return {"points": len(tasks), **best, "share": best["sweep"] / best["spinning"]}
+        one_s, alone_s = _wall_s(sweep, tasks, jobs=1), _wall_s(_spin, spins)
+        gains["sweep"].append(one_s / _wall_s(sweep, tasks, jobs=2))
+        gains["spinning"].append(2 * alone_s / _wall_s(_spin_twice, spins))
+    found = {name: statistics.median(each) for name, each in gains.items()}
+    return {"points": len(tasks), **found, "share": found["sweep"] / found["spinning"], "rounds": gains}
 
 
 def _wall_s(work: Any, *words: Any, **named: Any) -> float:
@@ -36,14 +43,9 @@ def _spin(count: int) -> None:
         pass
 
 
-def _spinning_gain() -> float:
-    alone_s = _wall_s(_spin, SPINS)
-    both = [multiprocessing.Process(target=_spin, args=(SPINS,)) for _ in range(2)]
-
-    def together() -> None:
-        for process in both:
-            process.start()
-        for process in both:
-            process.join()
-
-    return 2 * alone_s / _wall_s(together)
+def _spin_twice(count: int) -> None:
+    both = [multiprocessing.Process(target=_spin, args=(count,)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -68,6 +69,9 @@ def test_a_node_that_is_lost_changes_no_byte(toy_trace, tmp_path):
 
         store = PointStore(tmp_path / "points")
         there = [json.dumps(p) for p in sweep(tasks, store=store, backend="ray", on_point=on_point)]
+        until_s = time.monotonic() + 60  # the cluster notices in its own time, perhaps after the last point
+        while ray.cluster_resources().get("CPU") != 1 and time.monotonic() < until_s:
+            time.sleep(0.2)
         assert ray.cluster_resources().get("CPU") == 1
         assert there == here
         assert [json.dumps(store.get(task)) for task in tasks] == here

@@ -107,9 +107,10 @@ class LagRing:
     """Rows of :func:`~dspark_sim.engine.replay.lagged_table` that the last ``lag`` steps revealed."""
 
     def __init__(self, lag: int, gamma: int, slots: int, nothing: int) -> None:
-        self._gamma = gamma
         self._nothing = nothing
         self._ring = np.full((lag, slots), nothing, dtype=np.int64)
+        self._gamma_R, self._most_R = np.full(slots, gamma), np.full(slots, gamma - 1)
+        self._scratch_R: IntArray = np.empty(slots, dtype=np.int64)
         self._cursor = 0
 
     def oldest_R(self, size: int) -> IntArray:
@@ -119,9 +120,11 @@ class LagRing:
 
     def push(self, row_R: IntArray, verify_len_R: IntArray) -> None:
         """Put this step's blocks in place of the oldest."""
-        latest = self._ring[self._cursor, : row_R.size]
-        np.minimum(verify_len_R, self._gamma - 1, out=latest)
-        latest += row_R * self._gamma
+        size = row_R.size
+        latest, anchor_R = self._ring[self._cursor, :size], self._scratch_R[:size]
+        np.multiply(row_R, self._gamma_R[:size], out=anchor_R)
+        np.minimum(verify_len_R, self._most_R[:size], out=latest)
+        np.add(latest, anchor_R, out=latest)
         self._cursor = (self._cursor + 1) % len(self._ring)
 
     def forget(self, slots: IntArray) -> None:

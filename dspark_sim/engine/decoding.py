@@ -107,9 +107,11 @@ class Decoding:
         if self._observer is not None:
             self._observer(batch.row_R.copy(), verify_len_R.copy(), accepted_R)
         self._decider.note(accepted_R, step_s)
-        committed_R = np.minimum(accepted_R + 1, left_R)
+        one_R = self._one_R[: accepted_R.size]  # an array of ones: a number costs an operation as much again
+        committed_R = np.add(accepted_R, one_R)
+        np.minimum(committed_R, left_R, out=committed_R)
         batch.row_R += committed_R
-        committed = int(self._one_R[: committed_R.size].dot(committed_R))  # the cheapest sum
+        committed = int(one_R.dot(committed_R))  # the cheapest sum
         self.kv_tokens += committed
         self.steps += 1
         self._emit_s, self._newcomers = end_s, False

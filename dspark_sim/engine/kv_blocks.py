@@ -26,6 +26,11 @@ class KvBlocks:
         self.block_tokens = block_tokens
         self.kept_free = int(np.ceil(watermark * total))
         self._ahead = lookahead + block_tokens - 1
+        # Arrays of one value: a number costs an operation as much again. A power of two is a shift.
+        self._shifts = block_tokens & (block_tokens - 1) == 0
+        divisor = block_tokens.bit_length() - 1 if self._shifts else block_tokens
+        self._ahead_R: IntArray = np.full(64, self._ahead)
+        self._size_R: IntArray = np.full(64, divisor)
 
     @property
     def used(self) -> int:
@@ -35,6 +40,19 @@ class KvBlocks:
     def needed(self, kv_tokens: Tokens) -> Tokens:
         """Return the blocks for ``kv_tokens``, the anchor's included, and a drafted block behind them."""
         return (kv_tokens + self._ahead) // self.block_tokens
+
+    def needed_R(self, base_R: IntArray, row_R: IntArray) -> IntArray:
+        """Return :meth:`needed` of ``base_R + row_R``, every step anew, in as few operations as there are."""
+        size = row_R.size
+        while size > self._ahead_R.size:
+            self._ahead_R, self._size_R = np.repeat(self._ahead_R, 2), np.repeat(self._size_R, 2)
+        need_R = np.add(base_R, row_R)
+        np.add(need_R, self._ahead_R[:size], out=need_R)
+        if self._shifts:
+            np.right_shift(need_R, self._size_R[:size], out=need_R)
+        else:
+            np.floor_divide(need_R, self._size_R[:size], out=need_R)
+        return need_R
 
     def take_if_admissible(self, blocks: int) -> bool:
         """Allocate ``blocks`` for a new request if they lie above the watermark, or the cache is empty."""

@@ -157,7 +157,7 @@ class Replica:
     def _grow(self, blocks: KvBlocks) -> None:
         """Allocate what the next step writes; preempt the last admitted until it is there."""
         batch = self._batch
-        need_R = blocks.needed(batch.kv_base_R + batch.row_R)
+        need_R = blocks.needed_R(batch.kv_base_R, batch.row_R)
         if batch.free.size:
             need_R[batch.free] = 0
         while (more := int(np.add.reduce(need_R - batch.blocks_R))) > blocks.free:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from dspark_sim.engine.alone import Alone
 from dspark_sim.engine.deciding import Decider
 from dspark_sim.engine.decoding import Observer
 from dspark_sim.engine.kv_blocks import KvBlocks
@@ -211,11 +212,19 @@ class Deployment:
         if len(self._compiled) == 1:
             self.run_ahead(self._compiled[0])
             return
+        if self._is_alone:
+            self.run_ahead(Alone(cast(Replica, self.replicas[0]), source, self._recorder, check))
+            return
         for pool in dict.fromkeys((self._front, self._decode)):
             for g, group in enumerate(pool.groups):
                 self.env.process(self._serve(pool, g, group, over, check))
         self.env.run(until=over)
         self._recorder.flush()
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether one replica does everything: nobody else's event falls between its steps."""
+        return len(self.replicas) == 1 and self._front is self._decode
 
     def run_ahead(self, engine: RunsAhead) -> None:
         """Run an engine that is alone: nobody else's event falls between its steps."""
