@@ -4,8 +4,9 @@
 
 The pair of the trace decodes prompts live, R at a time, on one thread, in that thread's CPU time. Every
 step is compared with the profile's cost at its own batch tokens, requests and KV; steps that admit a
-request are left out, because they also prefill. Tokens per second are compared with a simulation of the
-trace on the same profile: nothing of the live run goes into it.
+request are left out, because they also prefill. Tokens per second are compared with a simulation on the
+same profile of what the trace holds of the prompts that ran (other answers to them): nothing of the live
+run goes into it. Both sides end every text after so many tokens, so that a line sees several prompts.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Step:
     kv_tokens: int
     committed: int
     measured_s: float
+    prompts: frozenset[str]
 
 
 def live_steps(decoder: LiveDecoder, prompts: list[TokenPrompt], samples: int) -> Iterator[Step]:
@@ -81,13 +83,23 @@ def _step(rounds: list[LiveRound], length: dict[str, int], took: float) -> Step:
         kv_tokens=sum(length[r.request_id] + r.anchor + 1 for r in rounds),
         committed=sum(1 + r.accepted for r in rounds),
         measured_s=took,
+        prompts=frozenset(r.request_id.rpartition("#")[0] for r in rounds),
     )
 
 
 def compare(
-    steps: list[Step], profile: HardwareProfile, *, kind: DraftKind, gamma: int, trace: Trace, policy: str
+    steps: list[Step],
+    profile: HardwareProfile,
+    *,
+    kind: DraftKind,
+    gamma: int,
+    trace: Trace,
+    policy: str,
+    cut: int,
 ) -> Row:
     """Return measured and predicted ms a step, and measured and simulated tokens a second."""
+    ran = frozenset.union(*(s.prompts for s in steps))
+    same = trace.take([key in ran for key in trace.prompt_key])
     requests = max(s.requests for s in steps)
     cost = StepCost(profile, requests, requests * (1 + gamma))
     draft_s = [cost.draft_s(kind, s.requests, gamma) for s in steps]
@@ -96,12 +108,16 @@ def compare(
         for s, d in zip(steps, draft_s, strict=True)
     ]
     measured_s = sum(s.measured_s for s in steps)
-    run = simulate(trace, profile, parse_policy(policy), concurrency=requests, output_tokens=20_000, seed=0)
+    run = simulate(
+        same, profile, parse_policy(policy), concurrency=requests, output_tokens=20_000, seed=0,
+        max_output_tokens=cut,
+    )  # fmt: skip
     live_tok_per_s = sum(s.committed for s in steps) / measured_s
     return {
         "policy": policy,
         "requests": requests,
         "steps": len(steps),
+        "prompts": len(ran),
         "measured_step_ms": 1e3 * measured_s / len(steps),
         "predicted_step_ms": 1e3 * sum(predicted_s) / len(steps),
         "median_step_ratio": median(p / s.measured_s for p, s in zip(predicted_s, steps, strict=True)),
@@ -111,7 +127,7 @@ def compare(
 
 
 def timed(
-    pair: Pair, *, trace: Trace, profile: HardwareProfile, policy: str, requests: int, steps: int
+    pair: Pair, *, trace: Trace, profile: HardwareProfile, policy: str, requests: int, steps: int, cut: int
 ) -> Row:
     """Decode live until ``steps`` steps of ``requests`` requests are timed, and compare them."""
     settings = LiveSettings(
@@ -120,14 +136,14 @@ def timed(
         requests,
         calibration=trace.drafter(None).calibration,
         temperature=trace.meta["temperature"],
-        max_new_tokens=int(trace.meta["notes"]["max_new_tokens"]),
+        max_new_tokens=cut,
     )
-    chosen = list(islice(cycle(pair.prompts), max(4, 2 * requests)))
+    chosen = list(islice(cycle(pair.prompts), max(8, 2 * requests)))
     decoder = LiveDecoder(pair.target, pair.drafter, settings, max(len(p.ids) for p in chosen))
     full = (s for s in live_steps(decoder, chosen, samples=1 + steps // 4) if s.requests == requests)
     kind = cast(DraftKind, pair.drafter.config.kind)
     kept = list(islice(full, steps))
-    return compare(kept, profile, kind=kind, gamma=decoder.gamma, trace=trace, policy=policy)
+    return compare(kept, profile, kind=kind, gamma=decoder.gamma, trace=trace, policy=policy, cut=cut)
 
 
 def show(row: Row) -> None:
@@ -153,7 +169,8 @@ def main() -> None:
     parser.add_argument("--drafter", default="smollm2-dspark-g7")
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--policy", nargs="+", default=["full", "static:k=2"])
-    parser.add_argument("--steps", type=int, default=60, help="steps to time per line")
+    parser.add_argument("--steps", type=int, default=60, help="steps to time per line of 4 requests or more")
+    parser.add_argument("--cut", type=int, default=48, help="tokens after which a text ends on both sides")
     parser.add_argument("--out", type=Path, help="JSON document")
     ask = parser.parse_args()
     torch.set_num_threads(1)
@@ -161,10 +178,19 @@ def main() -> None:
     prompts = ChatTokenizer(ask.target).prepare(read_prompts(ask.prompts), 300)
     pair = Pair(target, load_drafter(ask.drafter, target), prompts)
     trace, profile = read_trace(ask.trace), load_profile(ask.hw)
+    cut = min(ask.cut, int(trace.meta["notes"]["max_new_tokens"]))
     rows = []
     for policy, requests in product(ask.policy, ask.requests):
         rows.append(
-            timed(pair, trace=trace, profile=profile, policy=policy, requests=requests, steps=ask.steps)
+            timed(
+                pair,
+                trace=trace,
+                profile=profile,
+                policy=policy,
+                requests=requests,
+                cut=cut,
+                steps=ask.steps * max(1, 4 // requests),
+            )
         )
         show(rows[-1])
     if ask.out:
