@@ -16,12 +16,13 @@ from dspark_sim.workload.trace_io import read_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "replay"
-CASES = [("full", 16), ("dspark-async", 4), ("dspark-async", 16)]
+#: Logs: drafter (in front of the name unless it is dspark), policy, users.
+CASES = ["full-r16", "dspark-async-r4", "dspark-async-r16", "mtp-full-r16"]
 
 
-def logs_of(policy: str, concurrency: int) -> list[Rounds]:
-    found = [read_rounds(path) for path in sorted(FOLDER.glob(f"{policy}-r{concurrency}-*.parquet"))]
-    assert found, "no log"
+def logs_of(case: str) -> list[Rounds]:
+    found = [read_rounds(path) for path in sorted(FOLDER.glob(f"{case}-*.parquet"))]
+    assert len(found) == 3, "one log a domain"
     return found
 
 
@@ -30,22 +31,23 @@ def replay_of(log: Rounds) -> Rounds:
     profile = load_profile(ROOT / log.meta["hw"], None)
     parts = one_text_a_prompt(trace, sorted(set(log.prompt_key)))
     load = log.meta["concurrency"]
-    return merge([replay_rounds(p, profile, policy, concurrency=load, seed=n) for n, p in enumerate(parts)])
+    of = {"concurrency": load, "drafter": log.meta["drafter"]}
+    return merge([replay_rounds(p, profile, policy, seed=n, **of) for n, p in enumerate(parts)])
 
 
-@pytest.mark.parametrize(("policy", "concurrency"), CASES)
-def test_live_rounds_of_the_real_pair_agree_with_the_replay(policy, concurrency):
-    logs = logs_of(policy, concurrency)
+@pytest.mark.parametrize("case", CASES)
+def test_live_rounds_of_the_real_pair_agree_with_the_replay(case):
+    logs = logs_of(case)
     live, replay = merge(logs), merge([replay_of(log) for log in logs])
-    assert len(live) >= 1_500 * len(logs)
+    assert len(live) >= 4_800
     result = compare(live, replay)
     assert result.agrees, result.findings
-    assert policy == "full" or len(Counter(live.verify_len_M.tolist())) > 2
+    assert "full" in case or len(Counter(live.verify_len_M.tolist())) > 2
 
 
-@pytest.mark.parametrize(("policy", "concurrency"), CASES)
-def test_logs_and_traces_are_of_the_same_drafter(policy, concurrency):
-    for log in logs_of(policy, concurrency):
+@pytest.mark.parametrize("case", CASES)
+def test_logs_and_traces_are_of_the_same_drafter(case):
+    for log in logs_of(case):
         trace = read_trace(log.meta["trace"])
         assert trace.meta["drafters"][log.meta["drafter"]]["checkpoint"] == log.meta["checkpoint"]
 
