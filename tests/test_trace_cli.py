@@ -145,7 +145,7 @@ def test_calibrate_writes_the_trace_and_what_engines_read(
     out = tmp_path / "fitted.parquet"
     assert dispatch(["calibrate", str(recorded), "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    assert "ECE before" in text
+    assert "ECE" in text
     before, after = (read_trace(path).drafter() for path in (recorded, out))
     np.testing.assert_array_equal(before.logits_NG(), after.logits_NG())
     assert (before.calibration.method, after.calibration.method) == ("identity", "sts")
