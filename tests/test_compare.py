@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from results_cases import ABOUT, make_point
 from test_report import made_detail
@@ -55,6 +57,24 @@ def test_the_reasons_are_said_largest_first():
     assert "accepted length +20.0% (2.50 → 3.00)" in first
     assert "step time +300.0% (10.00 → 40.00 ms: forward pass +30.00, all else +0.00)" in first
     assert "past the capture limit in 0.0 → 60.0 % of steps" in first
+
+
+def test_intervals_are_spoken_of_only_where_there_are_some():
+    for seeds, there in (((0,), False), ((0, 1, 2), True)):
+        page = compare_page(compare_document(run(seeds=seeds), run(tau=3.0, seeds=seeds), NAMES))
+        assert ("± half the 95% interval" in page) is there
+
+
+def test_the_largest_change_of_throughput_is_said_first():
+    a, b = run(loads=(8, 64, 128)), run(loads=(8, 64, 128))
+    for p in b.points:
+        p["tok_per_s_per_gpu"] *= {8: 1.1, 64: 0.5, 128: 1.3}[p["concurrency"]]
+    found = compare_document(a, b, NAMES)
+    assert [re.findall(r"(\d+) users: throughput (\S+)%", s)[0] for s in compare_sentences(found)] == [
+        ("64", "-50.0"), ("128", "+30.0"), ("8", "+10.0"),
+    ]  # fmt: skip
+    page = compare_page(found)
+    assert "largest change of throughput first" in page
 
 
 def test_what_did_not_change_is_counted_and_what_is_uncertain_says_so():

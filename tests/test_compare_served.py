@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from served_cases import POLICIES, SERVED_ABOUT, served
@@ -62,6 +63,19 @@ def test_the_reasons_are_said():
     assert "step time -40.0%" in first
     assert "TTFT p99 -66.7% ±0.0 (21 → 7 ms, of it queue 10 → 4)" in first
     assert "Within all SLOs 60.0 → 100.0 %, the objectives are now met" in first
+
+
+def test_sentences_are_sorted_by_the_number_that_they_start_with():
+    other = served()
+    for run in other.runs:
+        factor = {1.0: 1.1, 2.0: 1.5, 3.0: 1.2}[run["rate_scale"]]
+        run["tpot_ms"] = {name: factor * ms for name, ms in run["tpot_ms"].items()}
+        run["ttft_ms"] = {name: ms * (9.0 if factor < 1.2 else 1.0) for name, ms in run["ttft_ms"].items()}
+    sentences = served_sentences(compare_served_document(served(), other, NAMES))
+    shown = [float(re.search(r"TPOT p50 \+([0-9.]+)%", s)[1]) for s in sentences]
+    assert len(shown) == 9
+    assert shown == sorted(shown, reverse=True)
+    assert (shown[0], shown[-1]) == (50.0, 10.0)
 
 
 def test_what_did_not_change_is_counted():

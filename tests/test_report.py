@@ -87,6 +87,26 @@ def test_a_detail_counts_what_the_run_did():
     assert json.loads(json.dumps(found)) == found
 
 
+def test_a_page_speaks_of_intervals_only_where_there_are_some():
+    for seeds, there in (((0,), False), ((0, 1), True)):
+        page = report_page(document(results(points=points(seeds=seeds))))
+        assert ("bands are 95% intervals over seeds" in page) is there
+        assert ("± is half the 95% interval" in page) is there
+
+
+def test_a_drafter_is_named_only_where_its_policy_ran_with_several():
+    cases = points(detailed=False)
+    for p in cases:
+        p["drafter"] = "eagle" if p["policy"] == POLICIES[1] else "dspark"
+    found = document(results(points=cases))
+    assert [arm["name"] for arm in found["arms"]] == list(POLICIES)
+    assert "when the drafters dspark and eagle draft for" in found["question"]
+    twice = [dict(p, drafter="eagle") for p in cases if p["policy"] == POLICIES[0]]
+    names = [arm["name"] for arm in document(results(points=[*cases, *twice]))["arms"]]
+    assert names == [f"{POLICIES[0]} (dspark)", *POLICIES[1:], f"{POLICIES[0]} (eagle)"]
+    assert "when the drafter dspark drafts for" in document(results())["question"]
+
+
 def test_bins_are_a_sixteenth_of_an_octave_and_small_sizes_stand_alone():
     assert [bin_start(size) for size in (1, 15, 16, 31, 33, 63, 64, 67, 68, 1024, 1087)] == [
         1, 15, 16, 31, 32, 62, 64, 64, 68, 1024, 1024,

@@ -185,3 +185,13 @@ def test_the_comparison_draws_silently_and_offline(tab, pages, tmp_path):
     assert "static:k=3 against off" in text(tab, "#chips")
     assert tab.errors == []
     assert tab.outside_requests() == []
+
+
+def test_a_table_that_goes_on_at_the_right_says_so_with_a_shade_at_its_edge(tab, pages):
+    """The shade stands at the edge; its cover scrolls along, and lies on it at the end of the table."""
+    tab.open(pages / "report.html", width=390)
+    wide = "document.querySelector('#table')"
+    assert tab.run(f"{wide}.scrollWidth > {wide}.clientWidth")
+    assert tab.run(f"getComputedStyle({wide}).backgroundAttachment") == "local, scroll"
+    assert tab.run(f"getComputedStyle({wide}).backgroundImage.split('linear-gradient').length") == 3
+    assert tab.errors == []

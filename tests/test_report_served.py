@@ -102,6 +102,74 @@ def test_the_words_say_who_keeps_the_objectives_and_who_is_fastest():
     assert "Past their load knee, with a queue that only grows: off." in third
 
 
+def second_headline(change) -> str:
+    found = served()
+    for run in found.runs:
+        if run["rate_scale"] == 2.0 and run["policy"] != "off":
+            run.update(change(run))
+    return str(served_document(found, "off")["rates"][1]["headline"])
+
+
+def test_no_winner_is_named_by_goodput_where_chance_may_have_made_it():
+    met = "the objectives are met by static:k=3, dspark-async"
+    same = f"{met}, which serve the same traffic: goodput does not tell them apart; "
+    ahead = {"static:k=3": 0.0, "dspark-async": 200.0}
+
+    def goodput(attainment, seed_1=1.0):
+        return lambda run: {
+            "attainment": attainment,
+            "goodput_tok_per_s_per_gpu": 1000.0
+            + ahead[run["policy"]] * (1.0 if run["seed"] == 0 else seed_1),
+        }
+
+    assert same in second_headline(goodput(1.0))
+    assert same in second_headline(goodput(0.995, seed_1=0.1))
+    assert f"{met}; most goodput has dspark-async with 1,200 ±0 tok/s/GPU; " in second_headline(
+        goodput(0.995)
+    )
+    one = served_document(served(seeds=(1,)), "off")["rates"][1]["headline"]
+    assert same in one
+
+
+def test_one_policy_that_meets_the_objectives_is_told_with_its_goodput():
+    words = second_headline(lambda run: {"slos_met": run["policy"] == "dspark-async"})
+    assert "the objectives are met by dspark-async alone, with a goodput of 1,000 ±0 tok/s/GPU; " in words
+
+
+def test_the_fastest_by_the_median_and_by_the_p99_are_both_named_where_they_differ():
+    def slow_tail(run):
+        late = run["policy"] == "dspark-async"
+        return {"tpot_ms": run["tpot_ms"] | {"p99": 19.0 if late else 16.0}}
+
+    words = second_headline(slow_tail)
+    assert "dspark-async writes fastest by the median (TPOT p50 6.0 ±0.4 ms, p99 19.0 ±0.0 ms; " in words
+    assert "static:k=3 by the p99 (TPOT p99 16.0 ±0.0 ms)." in words
+
+
+def test_intervals_are_spoken_of_only_where_there_are_some():
+    one, two = (served_document(served(seeds=seeds), "off") for seeds in ((0,), (0, 1)))
+    assert "95% interval" not in served_page(one).partition("<script")[0]
+    assert "Bands are 95% intervals over replications." in served_page(two)
+    assert "± is half the 95% interval" in served_page(two)
+    assert any(line.startswith("Two seeds are few") for line in two["notes"])
+    assert not any("seeds are few" in line for line in one["notes"])
+    assert any("a small lead may be chance" in line for line in one["notes"])
+
+
+def test_the_notes_say_where_the_offered_rate_comes_from_and_why_more_may_be_measured():
+    found = served()
+    drawn = "poisson:rate=10 holds on average, and 2,000 requests come by chance"
+    passed = "What gets done may pass what is offered"
+    notes = "\n".join(served_document(found, "off")["notes"])
+    assert drawn in notes
+    assert passed not in notes
+    for run in found.runs:
+        run["requests_per_s"] = run["offered_per_s"] + 0.5
+    assert passed in "\n".join(served_document(found, "off")["notes"])
+    found.about["traffic"]["arrivals"] = None
+    assert "holds on average" not in "\n".join(served_document(found, "off")["notes"])
+
+
 def test_without_objectives_nothing_is_said_of_them():
     found = served_document(served(slos=False), "off")
     assert found["overall"] == []

@@ -55,6 +55,35 @@ def test_a_policy_that_is_not_lossless_cannot_be_overlooked():
     assert table.splitlines()[-1].endswith("NO")
 
 
+def test_drafters_that_policies_tell_apart_get_a_note_and_no_column():
+    points = [
+        make_point(policy, 8, 100.0, 1000.0, drafter=drafter)
+        for policy, drafter in (
+            ("off", "dspark"),
+            ("mtp:k=1", "eagle"),
+            ("full", "dspark"),
+            ("dspark", "dspark"),
+        )
+    ]
+    words = "mtp:k=1 drafts with eagle, the others with dspark."
+    assert "drafter" not in run_table(points, "off")
+    assert words in notes(ABOUT, points)
+    assert "mtp:k=1 drafts with eagle, full with dspark." in notes(ABOUT, points[:3])
+    assert not any("drafts with" in line for line in notes(ABOUT, points[:2]))
+    both = [*points, make_point("full", 8, 100.0, 1000.0, drafter="eagle")]
+    assert "drafter" in run_table(both, "off")
+    assert not any("drafts with" in line for line in notes(ABOUT, both))
+
+
+def test_a_table_of_two_drafters_and_two_seeds_fits():
+    points = [
+        make_point(policy, 1024, 100.0, 12345.6 * (1 + seed), seed, drafter=drafter)
+        for policy, drafter in (("off", "dspark"), ("mtp:k=1", "eagle"), ("dspark-async", "dspark"))
+        for seed in (0, 1)
+    ]
+    assert max(map(len, run_table(points, "off").splitlines())) <= WIDTH
+
+
 def test_two_drafters_get_a_column():
     points = [make_point("off", 8, 100.0, 1000.0), make_point("off", 8, 100.0, 1000.0, drafter="eagle")]
     assert "drafter" not in run_table(points[:1], "off")

@@ -173,7 +173,7 @@ def serve_all(
     runs = _figures(arms_of(plan, asked, folder, stream), jobs, timeline)
     if folder is not None:
         _write(folder, runs, about)
-    words = serving_notes(runs, asked.warmup, COOLDOWN)
+    words = serving_notes(runs, asked.warmup, COOLDOWN, asked.traffic.arrivals)
     if as_json:
         print_json({"schema": SERVE_SCHEMA, "runs": bare(runs), "notes": words, "about": about})
     else:

@@ -6,7 +6,7 @@ Deterministic: the same points give the same bytes of PNG and SVG.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +103,7 @@ def _footer_words(source: str, width: int) -> str:
     return textwrap.fill(words, width)
 
 
-def name(key: Key, found: Mapping[Key, Any]) -> str:
+def name(key: Key, found: Iterable[Key]) -> str:
     """Return what a curve is called: the drafter is named only where its policy ran with several."""
     return (
         f"{key[1]} ({key[0]})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dspark_sim.files import atomic_path
+from dspark_sim.results.notes import several_drafters
 from dspark_sim.results.serving_store import flat
 from dspark_sim.results.tables import NONE, number, signed, text_table
 
@@ -17,7 +18,7 @@ _LISTS = ("probes",)
 def capacity_table(document: Mapping[str, Any]) -> str:
     """Return a line for each policy: the rate, its change against the baseline, the knee, what binds."""
     answers = document["answers"]
-    drafter = {"drafter": "<"} if len({entry["drafter"] for entry in answers}) > 1 else {}
+    drafter = {"drafter": "<"} if several_drafters(answers) else {}
     columns = {"policy": "<"} | drafter
     columns |= dict.fromkeys(
         ("sustains\nreq/s", f"vs\n{document['baseline']}", "load knee\nreq/s", "goodput\ntok/s/GPU",

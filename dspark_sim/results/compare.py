@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dspark_sim.errors import InputError
+from dspark_sim.results.canvas import name as key_name
 from dspark_sim.results.curves import Key, arms
 from dspark_sim.results.details import DETAIL, has_details
 from dspark_sim.results.metrics import Point
 from dspark_sim.results.notes import notes
-from dspark_sim.results.report import key_name, triple
+from dspark_sim.results.report import triple
 from dspark_sim.results.stats import Interval, paired_change_pct, t_interval
 from dspark_sim.results.store import Results
 from dspark_sim.results.style import dasharray, look

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,7 +84,7 @@ def _move(row: Mapping[str, Any], side: str, digits: int) -> str:
 
 
 def served_sentences(document: Mapping[str, Any]) -> list[str]:
-    """Return a sentence per row that changed, the largest changes first, and how many did not."""
+    """Return a sentence per row that changed, the largest changes of TPOT p50 first, and how many did not."""
     names = {arm["key"]: arm["name"] for arm in document["arms"]}
     moved = [row for row in document["rows"] if any(triple[0] for triple in row["change"].values())]
     moved.sort(key=_size, reverse=True)
@@ -95,9 +94,9 @@ def served_sentences(document: Mapping[str, Any]) -> list[str]:
 
 
 def _size(row: Mapping[str, Any]) -> float:
-    """Return by how much a row changed: the larger factor of time per token and time to the first token."""
-    changes = (row["change"][name][0] for name in ("tpot50", "ttft99"))
-    return max((abs(math.log1p(change / 100)) for change in changes if change is not None), default=0.0)
+    """Return by how much a row changed: the number that its sentence starts with; -1 without one."""
+    change = row["change"]["tpot50"][0]
+    return -1.0 if change is None else float(abs(change))
 
 
 def served_compare_question(document: Mapping[str, Any]) -> str:

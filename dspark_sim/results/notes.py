@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dspark_sim.results.metrics import Point
@@ -51,6 +51,7 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
         found.append(
             "SYNTHETIC trace: acceptance was drawn from a model of acceptance, not recorded from a pair."
         )
+    found += [words for words in (_few_seeds(points), drafter_words(points)) if words]
     found += pair_note(trace["target"], profile["model"])
     if believed := about.get("believed"):
         found.append(f"Planners believe the cost of '{believed['spec']}'; the engine charges the true one.")
@@ -71,6 +72,39 @@ def notes(about: dict[str, Any], points: Iterable[Point]) -> list[str]:
     if assumed:
         found.append(f"Assumed, not measured, in {profile['name']}: {', '.join(assumed)}.")
     return found
+
+
+def _few_seeds(points: Sequence[Point]) -> str:
+    if len({p.get("seed") for p in points}) != 2:
+        return ""
+    return "Two seeds are few: intervals from them are wide and themselves uncertain; more --seeds tell more."
+
+
+def several_drafters(points: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether some policy ran with several drafters, so that its name alone does not say which run it is."""
+    pairs = {(p["policy"], p["drafter"]) for p in points}
+    return len(pairs) > len({policy for policy, _ in pairs})
+
+
+def drafter_words(points: Sequence[Mapping[str, Any]]) -> str:
+    """Return which policy drafts with which drafter, where several ran and names alone do not say it.
+
+    The drafter of most policies is named last, and ``off``, which drafts nothing, not at all.
+    """
+    own: dict[str, list[str]] = {}
+    for policy, drafter in dict.fromkeys((p["policy"], p["drafter"]) for p in points):
+        if policy != "off":
+            own.setdefault(drafter, []).append(policy)
+    if len(own) < 2 or several_drafters(points):
+        return ""
+    *few, (last, many) = sorted(own.items(), key=lambda item: len(item[1]))
+    words = [f"{', '.join(who)} {_drafts(who)} with {drafter}" for drafter, who in few]
+    others = f"the others with {last}" if len(many) > 1 else f"{many[0]} with {last}"
+    return f"{', '.join(words)}, {others}."
+
+
+def _drafts(who: Sequence[str]) -> str:
+    return "drafts" if len(who) == 1 else "draft"
 
 
 def _autoregressive(trace: dict[str, Any]) -> set[str]:

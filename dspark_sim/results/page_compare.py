@@ -11,7 +11,7 @@ from dspark_sim.results.page import bullets, figure, header, page, section
 
 _MOST = 8  # sentences shown
 _TABLE = (
-    '<p class="tools"><span>Means, ± half the 95% interval; the change is paired.</span> '
+    '<p class="tools"><span>{means}</span> '
     '<button type="button" id="columns" aria-expanded="false" aria-controls="table"></button></p>'
     '<div class="wide" id="table" tabindex="0"></div>'
 )
@@ -35,7 +35,7 @@ def compare_page(document: Mapping[str, Any]) -> str:
             *_pair(_TAU, _STEP),
         ),
     ]
-    return _page(document, compare_question(document), compare_sentences(document), charts)
+    return _page(document, compare_question(document), compare_sentences(document), charts, "throughput")
 
 
 def compare_served_page(document: Mapping[str, Any]) -> str:
@@ -59,7 +59,7 @@ def compare_served_page(document: Mapping[str, Any]) -> str:
         section("why-s", "Why: time per token is step time over accepted length", *_pair(_TAU, _STEP))
         if "step" in there else "",
     ]  # fmt: skip
-    return _page(document, served_compare_question(document), served_sentences(document), charts)
+    return _page(document, served_compare_question(document), served_sentences(document), charts, "TPOT p50")
 
 
 _TAU = ("tau", "Change of the accepted length: more is better.")
@@ -70,7 +70,9 @@ def _pair(*charts: tuple[str, str]) -> Sequence[str]:
     return '<div class="pair">', *(figure(*chart) for chart in charts), "</div>"
 
 
-def _page(document: Mapping[str, Any], question: str, sentences: Sequence[str], charts: Sequence[str]) -> str:
+def _page(
+    document: Mapping[str, Any], question: str, sentences: Sequence[str], charts: Sequence[str], shown_as: str
+) -> str:
     differs = document["differs"] or [
         "nothing that was asked: same trace, profile, settings, policies and code"
     ]
@@ -78,16 +80,23 @@ def _page(document: Mapping[str, Any], question: str, sentences: Sequence[str], 
     body = (
         header(shown, "dspark-sim compare"),
         "<main>",
-        section("answer-s", "What moved and why, largest change first", bullets(sentences[:_MOST])),
+        section(
+            "answer-s", f"What moved and why, largest change of {shown_as} first", bullets(sentences[:_MOST])
+        ),
         section("differs-s", "What was asked differently", bullets(differs)),
         '<div class="toolbar" role="toolbar" aria-label="Policies"><div id="chips"></div></div>',
         *charts,
-        section("table-s", "Both sides", _TABLE),
+        section("table-s", "Both sides", _TABLE.format(means=_means(document))),
         section("lossless-s", "Is the output still the target's", bullets(_verdicts(document))),
         section("notes-s", "Notes", bullets(document["notes"])) if document["notes"] else "",
         "</main>",
     )
     return page("compare", shown, "\n".join(part for part in body if part))
+
+
+def _means(document: Mapping[str, Any]) -> str:
+    several = any(row["seeds"] > 1 for row in document["rows"])
+    return f"Means{', ± half the 95% interval' if several else ' of one seed'}; the change is paired."
 
 
 def _verdicts(document: Mapping[str, Any]) -> list[str]:

@@ -55,13 +55,13 @@ def _body(document: Mapping[str, Any]) -> str:
             figure("frontier", _FRONTIER),
             '<div id="readings"></div>',
         ),
-        _loads() if several else "",
+        _loads(several_seeds(document)) if several else "",
         _shares() if document.get("bounded") else "",
         _steps() if evidence and detailed else "",
         _acceptance(detailed) if evidence else "",
         _reliability(evidence) if evidence else "",
         section("latency-s", "How requests feel", figure("latency", _LATENCY)) if detailed else "",
-        section("table-s", "All numbers", number_table("Means over seeds")),
+        section("table-s", "All numbers", number_table("Means over seeds", several_seeds(document))),
         verdicts(document),
         section("setup-s", "What was simulated", definitions(document["setup"]), bullets(document["notes"])),
         "</main>",
@@ -69,10 +69,16 @@ def _body(document: Mapping[str, Any]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def number_table(what: str) -> str:
-    """Return the place of the table that sorts; ``what`` says what its numbers are."""
+def several_seeds(document: Mapping[str, Any]) -> bool:
+    """Whether any point of a document has several seeds, and so an interval."""
+    return any(row["seeds"] > 1 for row in document["points"])
+
+
+def number_table(what: str, intervals: bool) -> str:
+    """Return the place of the table that sorts; ``what`` says what its numbers are over several seeds."""
+    means = f"{escape(what)}; ± is half the 95% interval." if intervals else "One seed: no intervals."
     return (
-        f'<p class="tools"><span>{escape(what)}; ± is half the 95% interval. A heading sorts.</span> '
+        f'<p class="tools"><span>{means} A heading sorts.</span> '
         '<button type="button" id="columns" aria-expanded="false" aria-controls="table"></button> '
         '<button type="button" id="csv">Download CSV</button></p>'
         '<div class="wide" id="table" tabindex="0"></div>'
@@ -97,12 +103,13 @@ def _toolbar() -> str:
     )
 
 
-def _loads() -> str:
+def _loads(intervals: bool) -> str:
+    bands = "; bands are 95% intervals over seeds" if intervals else ""
     return section(
         "load-s",
         "What load does",
         '<div class="pair">',
-        figure("throughput", "Throughput against users; bands are 95% intervals over seeds."),
+        figure("throughput", f"Throughput against users{bands}."),
         figure("budget", "Verification budget against users: tokens verified per round, anchor included."),
         "</div>",
     )

@@ -7,11 +7,11 @@ from html import escape
 from typing import Any
 
 from dspark_sim.results.page import bullets, definitions, figure, header, page, section
-from dspark_sim.results.page_report import number_table, verdicts
+from dspark_sim.results.page_report import number_table, several_seeds, verdicts
 
-_BANDS = "Bands are 95% intervals over replications."
-_WITHIN = f"Share of the measured requests that keep all objectives. {_BANDS}"
-_GOODPUT = f"Output tokens a second of the requests that keep all objectives. {_BANDS}"
+_BANDS = " Bands are 95% intervals over replications."
+_WITHIN = "Share of the measured requests that keep all objectives."
+_GOODPUT = "Output tokens a second of the requests that keep all objectives."
 _OVER_TIME = (
     "Averages over 48 stretches of the first replication, from the first arrival to the last token, at the "
     "chosen rate."
@@ -35,18 +35,19 @@ def _body(document: Mapping[str, Any]) -> str:
     columns = {column["id"] for column in document["columns"]}
     curves = len({rate["offered"] for rate in document["rates"]} - {None}) > 1
     detailed = document["detailed"]
+    bands = _BANDS if several_seeds(document) else ""
     parts = [
         header(document, "dspark-sim report: requests that arrive in time"),
         "<main>",
         _answers(document),
         _TOOLBAR,
         section("readings-s", "At the chosen rate", '<div id="readings"></div>'),
-        _objectives(columns) if curves else "",
-        _latency() if curves else "",
-        _queues(columns) if curves else "",
+        _objectives(columns, bands) if curves else "",
+        _latency(bands) if curves else "",
+        _queues(columns, bands) if curves else "",
         _distributions() if detailed else "",
         _time(document) if detailed else "",
-        section("table-s", "All numbers", number_table("Means over replications")),
+        section("table-s", "All numbers", number_table("Means over replications", several_seeds(document))),
         verdicts(document),
         section("setup-s", "What was simulated", definitions(document["setup"]), bullets(document["notes"])),
         "</main>",
@@ -68,42 +69,42 @@ def _name(rate: Mapping[str, Any]) -> str:
     return "burst" if rate["offered"] is None else f"{rate['offered']:,.1f}/s"
 
 
-def _objectives(columns: set[str]) -> str:
+def _objectives(columns: set[str], bands: str) -> str:
     if "within" not in columns:
-        caption = f"Output tokens a second that get done. {_BANDS}"
+        caption = f"Output tokens a second that get done.{bands}"
         return section("done-s", "What gets done", figure("throughput", caption))
     return section(
         "slo-s",
         "Who is served within the objectives",
         '<div class="pair">',
-        figure("within", _WITHIN),
-        figure("goodput", _GOODPUT),
+        figure("within", _WITHIN + bands),
+        figure("goodput", _GOODPUT + bands),
         "</div>",
     )
 
 
-def _latency() -> str:
+def _latency(bands: str) -> str:
     return section(
         "latency-s",
         "How long requests take",
         _QUANTILE,
         '<div class="pair">',
-        figure("ttft", f"Arrival to first token. {_BANDS}"),
-        figure("tpot", f"Time per output token after the first. {_BANDS}"),
-        figure("e2e", f"Arrival to last token. {_BANDS}"),
-        figure("queue", f"Arrival to admission. {_BANDS}"),
+        figure("ttft", f"Arrival to first token.{bands}"),
+        figure("tpot", f"Time per output token after the first.{bands}"),
+        figure("e2e", f"Arrival to last token.{bands}"),
+        figure("queue", f"Arrival to admission.{bands}"),
         "</div>",
     )
 
 
-def _queues(columns: set[str]) -> str:
-    kv = figure("kv", f"Most of the KV blocks in use at any step. {_BANDS}") if "kvmost" in columns else ""
-    lost = f"Times that a measured request lost its KV. {_BANDS}"
+def _queues(columns: set[str], bands: str) -> str:
+    kv = figure("kv", f"Most of the KV blocks in use at any step.{bands}") if "kvmost" in columns else ""
+    lost = f"Times that a measured request lost its KV.{bands}"
     return section(
         "queue-s",
         "Where load goes",
         '<div class="pair">',
-        figure("waiting", f"Requests before admission, on average over time. {_BANDS}"),
+        figure("waiting", f"Requests before admission, on average over time.{bands}"),
         kv,
         figure("preempted", lost) if "preempted" in columns else "",
         "</div>",

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dspark_sim.results.canvas import name as key_name
 from dspark_sim.results.curves import Key, arms, pareto
 from dspark_sim.results.details import DETAIL, SHARES, bin_start, has_details
 from dspark_sim.results.metrics import Point
@@ -96,11 +97,6 @@ def report_document(results: Results, frontier: Mapping[str, Any]) -> dict[str, 
         "shares": list(SHARES),
         "evidence": results.evidence,
     }
-
-
-def key_name(key: Key, keys: Sequence[Key]) -> str:
-    """Return how a (drafter, policy) is called; the drafter only where there are several."""
-    return f"{key[1]} ({key[0]})" if len({drafter for drafter, _ in keys}) > 1 else key[1]
 
 
 def arm_entry(key: Key, keys: Sequence[Key], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

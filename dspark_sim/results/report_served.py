@@ -215,5 +215,5 @@ def _distributions(group: Sequence[Figures]) -> dict[str, Any]:
 
 
 def _notes(about: Mapping[str, Any], runs: Sequence[Figures]) -> list[str]:
-    told = serving_notes(runs, about["settings"]["warmup"], COOLDOWN)
+    told = serving_notes(runs, about["settings"]["warmup"], COOLDOWN, about["traffic"]["arrivals"])
     return [*told, *notes(dict(about), [dict(run) | {"concurrency": 0} for run in runs])]

@@ -31,10 +31,13 @@ def question(about: Mapping[str, Any], points: Sequence[Point], baseline: str) -
     loads = sorted({p["concurrency"] for p in points})
     users = f"{loads[0]} users" if len(loads) == 1 else f"{loads[0]} to {loads[-1]} users"
     trace = about["trace"]
-    drafters = ", ".join(dict.fromkeys(p["drafter"] for p in points))
+    drafters = list(dict.fromkeys(p["drafter"] for p in points))
+    draft = (
+        f"drafter {drafters[0]} drafts" if len(drafters) == 1 else f"drafters {' and '.join(drafters)} draft"
+    )
     return (
-        f"How much throughput does each GPU give, and how fast is each of {users} served, when the drafter "
-        f"{drafters} drafts for {trace['target']} and each of {len(policies)} policies decides how much to "
+        f"How much throughput does each GPU give, and how fast is each of {users} served, when the "
+        f"{draft} for {trace['target']} and each of {len(policies)} policies decides how much to "
         f"verify? Percentages are against {baseline}."
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dspark_sim.results.notes import several_drafters
 from dspark_sim.results.stats import Interval, t_interval
 from dspark_sim.results.tables import NONE, WIDTH, number, spread, text_table
 
@@ -129,10 +130,9 @@ def _met(group: Sequence[Figures]) -> str:
 
 
 def _leading(runs: Sequence[Figures]) -> dict[str, str]:
-    """Return the columns that say which run it is; drafter and rate only where there are several."""
-    several = {name: len({run[name] for run in runs}) > 1 for name in ("rate_scale", "drafter")}
-    rate = {"offered\nreq/s": ">"} if several["rate_scale"] else {}
-    return rate | {"policy": "<"} | ({"drafter": "<"} if several["drafter"] else {})
+    """Return the columns that say which run it is; rate and drafter only where the others leave it open."""
+    rate = {"offered\nreq/s": ">"} if len({run["rate_scale"] for run in runs}) > 1 else {}
+    return rate | {"policy": "<"} | ({"drafter": "<"} if several_drafters(runs) else {})
 
 
 def _names(run: Figures, runs: Sequence[Figures]) -> dict[str, str]:
@@ -146,11 +146,22 @@ def _cell(found: Interval | None, digits: int, interval: bool) -> str:
     return spread(found, digits) if interval else number(found.mean, digits)
 
 
-def serving_notes(runs: Sequence[Figures], warmup: float, cooldown: float) -> list[str]:
-    """Return footnotes: what the columns mean, and where the numbers promise more than they hold."""
+def serving_notes(
+    runs: Sequence[Figures], warmup: float, cooldown: float, arrivals: str | None = None
+) -> list[str]:
+    """Return footnotes: what the columns mean, and where the numbers promise more than they hold.
+
+    Args:
+        runs: of all policies, rates and replications.
+        warmup: share of the requests before the measured ones.
+        cooldown: share of them after those.
+        arrivals: spec that the arrivals were drawn from; None: they come from a table.
+    """
     seeds = len({run["seed"] for run in runs})
     spread_words = (
-        "± is the 95% interval over replications." if seeds > 1 else "One replication: no interval."
+        "± is the 95% interval over replications."
+        if seeds > 1
+        else "One replication: no interval, so a small lead may be chance; --seeds 5 tells."
     )
     lines = [f"Waiting: requests before admission, mean over time. {spread_words}"]
     if not any(run["preemptions"] or run["refused"] for run in runs):
@@ -165,7 +176,25 @@ def serving_notes(runs: Sequence[Figures], warmup: float, cooldown: float) -> li
             "Measured whole, from an empty service to the drain; rates are over the span, from the first "
             "arrival to the last token."
         )
+    lines += _offered_notes(runs, arrivals)
     return lines + _length_notes(runs, steady=warmup > 0) + _knee_notes(runs)
+
+
+def _offered_notes(runs: Sequence[Figures], arrivals: str | None) -> list[str]:
+    """Return why the offered rate is not the one asked for, and why more may be measured than offered."""
+    lines = []
+    if arrivals is not None and "rate=" in arrivals and not arrivals.startswith("deterministic"):
+        lines.append(
+            f"The offered rate is that of the arrivals drawn: {arrivals} holds on average, and "
+            f"{runs[0]['requests'] + runs[0]['refused']:,} requests come by chance somewhat faster or slower."
+        )
+    rates = [(run["requests_per_s"], run["offered_per_s"]) for run in runs]
+    if any(offer is not None and done is not None and done > offer for done, offer in rates):
+        lines.append(
+            "What gets done may pass what is offered: it is counted in the measured time alone, in which "
+            "more may end than come on average."
+        )
+    return lines
 
 
 def _length_notes(runs: Sequence[Figures], *, steady: bool) -> list[str]:

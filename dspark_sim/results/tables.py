@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dspark_sim.results.metrics import Point
+from dspark_sim.results.notes import several_drafters
 from dspark_sim.results.stats import Interval, paired_change_pct, t_interval
 
 WIDTH = 100  # columns of text; what a terminal and a mail still show unbroken
@@ -152,7 +153,7 @@ def run_table(points: Sequence[Point], baseline: str) -> str:
     Numbers are means over seeds with t intervals; the change of throughput against ``baseline`` is
     paired by seed.
     """
-    drafter = {"drafter": "<"} if len({p["drafter"] for p in points}) > 1 else {}
+    drafter = {"drafter": "<"} if several_drafters(points) else {}
     first, *others = RUN_COLUMNS
     columns = (
         {"users": ">", "policy": "<"}
@@ -250,7 +251,7 @@ def _document_table(
     cells: Mapping[str, tuple[str, Callable[[Any], str]]], rows: Sequence[Mapping[str, Any]]
 ) -> str:
     columns = {header: align for header, (align, _) in cells.items()}
-    drafter = {"drafter": "<"} if len({row["drafter"] for row in rows}) > 1 else {}
+    drafter = {"drafter": "<"} if several_drafters(rows) else {}
     return text_table(
         drafter | columns,
         [

@@ -109,11 +109,12 @@ function overTime(what, name, unit, factor = 1) {
   };
 }
 
-// Every policy at the chosen rate, the best first.
+// Every policy at the chosen rate: who keeps the objectives for most requests first, then who writes fastest.
+// Goodput would rank policies that serve the same traffic by chance.
 function readings() {
   const wanted = ["within", "good", "gpu", "ttft99", "tpot50", "vstpot", "tpot99"].filter((id) => units[id]);
-  const order = units.good ? "good" : "tpot50";
-  const rows = here().sort((a, b) => (order === "good" ? -1 : 1) * ((a[order][0] ?? 0) - (b[order][0] ?? 0)));
+  const kept = (row) => (units.within ? row.within[0] ?? 0 : 0);
+  const rows = here().sort((a, b) => kept(b) - kept(a) || (a.tpot50[0] ?? 0) - (b.tpot50[0] ?? 0));
   const verdict = (row) => (!report.slos.length ? "" : row.met === row.seeds ? "met" : row.met ? `met in ${row.met} of ${row.seeds}` : "missed");
   const knee = (row) => (row.knee * 2 > row.seeds ? el("small", {}, "past its load knee") : null);
   const told = report.slos.length || rows.some(knee);
@@ -130,7 +131,7 @@ function readings() {
   for (const id of wanted) heads.push([units[id].name, numbers.unit(units[id])]);
   const head = heads.map(([name, unit], i) =>
     el("th", { scope: "col", class: i === 0 || (told && i === 1) ? "left" : null }, name, el("small", {}, unit || "\u00a0")));
-  const caption = el("caption", {}, el("span", {}, `${offered[state.load] === null ? "All at once" : `At ${rateWords(state.load)}`}; ± is half the 95% interval over replications`));
+  const caption = el("caption", {}, el("span", {}, `${offered[state.load] === null ? "All at once" : `At ${rateWords(state.load)}`}${report.points.some((row) => row.seeds > 1) ? "; ± is half the 95% interval over replications" : "; one replication, no intervals"}`));
   byId("readings").replaceChildren(
     el("div", { class: "wide", tabindex: 0 }, el("table", {}, caption, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body))),
   );
