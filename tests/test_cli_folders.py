@@ -54,6 +54,8 @@ def test_a_sweep_goes_on_in_its_folder_with_another_grid_but_not_another_set_up(
     assert done.code == 0
     assert "1 of 2 points were there already" in done.err
     assert len(list((tmp_path / "s" / "points").iterdir())) == 2
+    assert run("run", "off", more=("--out", "r")).code == 0
+    assert "holds another run" in run("sweep", "full", more=("--out", "r")).error
     other = run("sweep", "off", more=("--out", "s", "--set", "capture.limit=64"))
     assert "differs in profile: overrides and sha256" in other.error
 

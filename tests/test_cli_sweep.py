@@ -10,6 +10,7 @@ import pytest
 from small_traces import small_trace
 
 from dspark_sim.cli.app import dispatch
+from dspark_sim.results.store import read_results
 from dspark_sim.workload.trace_io import write_trace
 
 HW = "h800.yaml"
@@ -80,6 +81,41 @@ def test_a_sweep_that_grows_computes_what_is_missing(command, toy_trace, swept):
     done = command("sweep", "--trace", toy_trace, *SMALL, "--policy", "static:k=2", "--out", swept, "--json")
     assert "6 of 9 points were there already" in done.err
     assert len(done.document["points"]) == 9
+
+
+def test_a_sweep_of_another_grid_keeps_the_points_of_the_former(command, toy_trace, swept, tmp_path):
+    """Whoever asks for other loads still has the old ones in points, table and pictures."""
+    former = read_results(tmp_path / swept).points
+    words = ("sweep", "--trace", toy_trace, *SMALL[:-1], "2,8", "--out", swept)
+    done = command(*words)
+    assert "2 of 4 points were there already" in done.err
+    assert "4 points of former sweeps kept: 1, 64 users" in done.err
+    now = read_results(tmp_path / swept)
+    assert [(p["policy"], p["concurrency"]) for p in now.points] == [
+        (policy, load) for policy in ("off", "full") for load in (1, 2, 8, 64)
+    ]
+    assert {repr(p) for p in former} <= {repr(p) for p in now.points}  # repr: NaN is not itself
+    assert now.about["grid"]["concurrency"] == [1, 2, 8, 64]
+    before = (tmp_path / swept / "points.parquet").read_bytes()
+    assert command(*words).code == 0
+    assert (tmp_path / swept / "points.parquet").read_bytes() == before
+    assert "kept" not in command(*words, "--force").err
+    assert [p["concurrency"] for p in read_results(tmp_path / swept).points] == [2, 8, 2, 8]
+
+
+def test_other_seeds_and_policies_join_a_sweep(command, toy_trace, swept, tmp_path):
+    more = ("--hw", HW, "--output-tokens", 200, "--policy", "static:k=2", "--concurrency", "8")
+    done = command("sweep", "--trace", toy_trace, *more, "--seed", "5", "--out", swept)
+    assert "6 points of former sweeps kept: full, off; 1, 64 users; seed 0" in done.err
+    found = {(p["policy"], p["concurrency"], p["seed"]) for p in read_results(tmp_path / swept).points}
+    olds = {(policy, load, 0) for policy in ("off", "full") for load in (1, 8, 64)}
+    assert found == olds | {("static:k=2", 8, 5)}
+
+
+def test_shares_of_prompts_of_another_count_are_not_mixed(command, toy_trace):
+    words = ("sweep", "--trace", toy_trace, *SMALL, "--replicate", "prompts", "--out", "p", "--seeds")
+    assert command(*words, "2").code == 0
+    assert "differs in grid: seed" in command(*words, "3").error
 
 
 def test_a_frontier_reads_the_folder_at_the_anchors(command, swept):

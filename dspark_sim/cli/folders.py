@@ -3,7 +3,7 @@
 The rule: a folder that holds another run, or files and no run, is never written to unless ``--force`` says
 so. With ``--out`` that is an error; without, the next free name of ``runs/TRACE-HW``, ``-2``, ``-3``, ... is
 taken. The same question again gives the same bytes, and goes where it went. A sweep also goes on in a folder
-of the same set-up with another grid: its finished points stay in ``points/``.
+of the same set-up with another grid, whose finished points it keeps.
 """
 
 from __future__ import annotations
@@ -73,8 +73,19 @@ def other_run(folder: Path, about: Mapping[str, Any], resume: bool) -> list[str]
     except (OSError, ValueError):
         return [f"an unreadable {ABOUT}"]
     ours = json.loads(json.dumps(about))
-    differs = [name for name in ours if kept.get(name) != ours[name] and not (resume and name == "grid")]
+    if resume and (folder / KEPT).is_dir():  # what `run` left has no points to keep
+        kept, ours = _goes_on(kept), _goes_on(ours)
+    differs = [name for name in ours if kept.get(name) != ours[name]]
     return [_words(name, kept.get(name), ours[name]) for name in differs]
+
+
+def _goes_on(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of ``about`` that a sweep must share to go on: not the grid.
+
+    Of a share of the prompts each, the seeds too: what a seed replays depends on how many there are.
+    """
+    seeds = about.get("grid", {}).get("seed") if about.get("replications") != "all prompts" else None
+    return {name: value for name, value in about.items() if name != "grid"} | {"grid": {"seed": seeds}}
 
 
 def _words(name: str, kept: Any, ours: Any) -> str:

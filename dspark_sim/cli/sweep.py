@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,9 @@ from dspark_sim.cli import answer, plan
 from dspark_sim.cli import options as o
 from dspark_sim.cli.common import parse_concurrency, parse_slas, warn, working
 from dspark_sim.cli.folders import KEPT
+
+if TYPE_CHECKING:
+    from dspark_sim.sweeps.running import PointStore, Task
 
 DEFAULT_LOADS = "1,2,4,8,16,32,64,128,256"
 
@@ -53,6 +57,8 @@ def sweep(
 ) -> None:
     """Simulate a grid of policies, loads and seeds into a folder; a repeated sweep computes what is missing.
 
+    Another grid of the same set-up joins the points that the folder has; --force replaces them.
+
     Example: dspark-sim sweep --trace qwen3-4b-chat.synth.parquet --hw h800.yaml --seeds 3
     """
     from dspark_sim.sweeps.running import PointStore
@@ -72,6 +78,11 @@ def sweep(
     there = sum(store.get(task) is not None for task in asked.tasks)
     if there:
         warn(f"{there} of {len(asked.tasks)} points were there already")
+    former = [] if force else _former(asked, store)
+    if former:
+        warn(_kept_line(asked.tasks, former))
+        asked = replace(asked, tasks=_joined(asked.tasks, former))
+        loads = sorted({task.concurrency for task in asked.tasks})
     results = answer.compute(asked, jobs, store, backend)
     document = answer.frontier_document(results, asked.baseline, slas)
     answer.write_all(results, document, folder)
@@ -80,6 +91,47 @@ def sweep(
     else:
         readings = len(loads) > 1 or slas is not None
         answer.print_answer(results, asked.baseline, document, readings=readings, chosen=slas is None)
+
+
+def _former(asked: plan.Plan, store: PointStore) -> list[Task]:
+    """Return the tasks of former sweeps, not asked for now, whose points hold under the set-up of ``asked``.
+
+    A point of other code, another set-up or a rule whose file changed has another hash, and is not found.
+    """
+    from dspark_sim.sweeps.running import Task
+
+    shares = {task.seed: task.share for task in asked.tasks}
+    made = {
+        Task(asked.setup, p["drafter"], p["policy"], p["concurrency"], p["seed"], shares.get(p["seed"])): None
+        for p in store.points()
+    }
+    there = set(asked.tasks)
+    return [task for task in made if task not in there and store.holds(task)]
+
+
+def _joined(asked: list[Task], former: list[Task]) -> list[Task]:
+    """Return all tasks by arm, those asked for first, then load, then seed."""
+    new = sorted({(task.drafter, task.policy) for task in former})
+    place = {arm: n for n, arm in enumerate(dict.fromkeys([*((t.drafter, t.policy) for t in asked), *new]))}
+    return sorted(
+        [*asked, *former], key=lambda task: (place[task.drafter, task.policy], task.concurrency, task.seed)
+    )
+
+
+def _kept_line(asked: list[Task], former: list[Task]) -> str:
+    """Return the line that says how many former points are kept, and in what they differ from those asked."""
+    parts = []
+    for name, words in (
+        ("drafter", "{}"),
+        ("policy", "{}"),
+        ("concurrency", "{} users"),
+        ("seed", "seed {}"),
+    ):
+        new = sorted({getattr(task, name) for task in former} - {getattr(task, name) for task in asked})
+        if new:
+            parts.append(words.format(", ".join(map(str, new))))
+    where = f": {'; '.join(parts)}" if parts else ""
+    return f"{len(former)} point{'s' * (len(former) > 1)} of former sweeps kept{where}"
 
 
 def _announce(asked: plan.Plan, out: Path | None, jobs: int) -> None:

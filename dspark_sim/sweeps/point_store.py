@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,19 @@ class PointStore:
             return None
         kept: Point = json.loads(path.read_text(encoding="utf-8"))
         return kept
+
+    def holds(self, task: Task) -> bool:
+        """Return whether the point of ``task`` is there; a rule whose file is gone has none."""
+        try:
+            return self._path(task).is_file()
+        except FileNotFoundError:
+            return False
+
+    def points(self) -> Iterator[Point]:
+        """Yield every finished point there is, of whatever set-up, in the order of the files' names."""
+        for path in sorted(self.folder.glob("*.json")):
+            kept: Point = json.loads(path.read_text(encoding="utf-8"))
+            yield kept
 
     def put(self, task: Task, computed: Point) -> None:
         """Keep a computed point; a reader sees all of it or none of it."""
