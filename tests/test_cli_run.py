@@ -162,6 +162,11 @@ def test_one_load_is_read_at_an_anchor_where_one_is_asked_for(command, toy_trace
         (["--concurrency", "0"], "--concurrency 0: must be at least 1"),
         (["--concurrency", "-3"], "--concurrency -3: must be at least 1"),
         (["--concurrency", "many"], "--concurrency 'many': not a whole number"),
+        (["--concurrency", "1,,2"], "--concurrency '1,,2': holds an empty entry"),
+        (
+            ["--policy", "mtp:k=99"],
+            "drafter 'dspark' of trace 'toy', which stands in for one of kind mtp, drafts",
+        ),
         (["--policy", "dspork"], "unknown policy 'dspork' (did you mean 'dspark'?)"),
         (["--policy", "static"], "policy 'static': 'k' is missing; static takes: k"),
         (["--policy", "static:k=9"], "7"),
@@ -189,6 +194,23 @@ def test_missing_files_are_named_and_what_is_shipped_is_listed(command, toy_trac
 def test_a_file_that_is_no_trace_is_refused(command, tmp_path):
     (tmp_path / "text.parquet").write_text("hello")
     assert "text.parquet" in command("run", "--trace", "text.parquet", "--hw", HW).error
+
+
+def test_a_timeline_of_another_name_is_refused_before_the_work(command, toy_trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "dspark_sim.sweeps.running.simulate_task", lambda task: pytest.fail("simulated first")
+    )
+    asked = ("run", "--trace", toy_trace, "--hw", HW, "--policy", "off", "--timeline", "t.txt", "--out", "r")
+    assert "t.txt: a timeline is written as .json.gz" in command(*asked).error
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_profile_whose_verify_table_looks_like_seconds_is_warned_of(command, toy_trace):
+    words = ("run", "--trace", toy_trace, *QUICK, "--json")
+    done = command(*words, "--set", "verify.tokens=1,8", "--set", "verify.ms=0.006,0.022")
+    assert "verify 0.006 to 0.022 ms, and draft." in done.err
+    assert "are these seconds?" in done.err
+    assert "seconds?" not in command(*words).err
 
 
 def test_output_that_cannot_be_written_is_found_before_the_work(command, toy_trace, tmp_path, monkeypatch):

@@ -135,6 +135,19 @@ def test_check_goes_on_past_a_file_that_is_not_there(write, capsys):
     assert fine == f"{good}: ok"
 
 
+def test_check_warns_of_a_verify_table_in_seconds(tmp_path, capsys):
+    text = (data_folder("hw_profiles") / "h800.yaml").read_text()
+    document = yaml.safe_load(text)
+    document["verify"]["ms"] = [ms / 1e3 for ms in document["verify"]["ms"]]
+    path = tmp_path / "slip.yaml"
+    path.write_text(yaml.safe_dump(document))
+    assert dispatch(["hw", "check", str(path)]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{path}: ok\n"
+    assert "verify 0.00587 to 0.0223 ms, and draft.dspark.pass_ms" in told.err
+    assert "are these seconds?" in told.err
+
+
 def test_check_as_json(write, capsys):
     bad = write("bad.yaml", small(num_gpus=0))
     assert dispatch(["hw", "check", bad, "--json"]) == 1

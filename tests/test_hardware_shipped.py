@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from dspark_sim.hardware.memory import kv_blocks
 from dspark_sim.hardware.profile import load_profile
 from dspark_sim.hardware.shipped import b300_document, engine_tables
 from dspark_sim.hardware.tables import capture_sizes
+from dspark_sim.hardware.units import odd_units
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(
@@ -190,3 +192,11 @@ def test_serial_loop_reproduces_figure_4():
     draft = load_profile("h800").draft.dspark
     assert draft is not None
     assert draft.serial_ms + 128 * draft.serial_ms_per_request == pytest.approx(per_position, abs=0.003)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_verify_table_in_seconds_is_seen_and_no_shipped_profile_is_taken_for_one(name):
+    profile = load_profile(name)
+    assert odd_units(profile) == ""
+    in_s = replace(profile, verify=replace(profile.verify, ms=tuple(ms / 1e3 for ms in profile.verify.ms)))
+    assert ("are these seconds?" in odd_units(in_s)) == (name not in WHOLE_STEPS)

@@ -100,17 +100,21 @@ def check(
 
 def _verdict(file: str) -> dict[str, Any]:
     """Return every fault of ``file``; one that is not there has that fault."""
+    from dspark_sim.cli.common import warn
     from dspark_sim.errors import DataError, InputError
     from dspark_sim.hardware.profile import load_profile
     from dspark_sim.hardware.reading import ProfileError
+    from dspark_sim.hardware.units import odd_units
 
     try:
-        load_profile(file)
+        odd = odd_units(load_profile(file))
     except ProfileError as error:
         return {"file": file, "ok": False, "missing": False, "problems": list(error.problems)}
     except InputError as error:
         missing = not isinstance(error, DataError)
         return {"file": file, "ok": False, "missing": missing, "problems": [str(error)]}
+    if odd:
+        warn(f"{file}: {odd}")
     return {"file": file, "ok": True, "missing": False, "problems": []}
 
 

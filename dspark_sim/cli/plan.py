@@ -60,6 +60,7 @@ def make_plan(
         InputError: a file, policy, drafter, override or baseline that does not exist or does not fit.
     """
     from dspark_sim.arms import DEFAULT_POLICIES, choose_baseline
+    from dspark_sim.hardware.units import odd_units
     from dspark_sim.policies.registry import parse_policy
     from dspark_sim.sweeps.running import Setup, believed_doubts, grid, split_overrides
 
@@ -71,6 +72,8 @@ def make_plan(
     if serving is not None:
         serving.check()
         setup = replace(setup, serving=serving)
+    if odd := odd_units(setup.load_profile()):
+        warn(f"--hw {hw}: {odd}")
     asked = [parse_policy(spec, lag) for spec in policies or defaults or DEFAULT_POLICIES]
     arms = _arms(setup, asked, drafters, by_name=bool(policies))
     labels = list(dict.fromkeys(label for _, label in arms))
