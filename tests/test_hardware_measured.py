@@ -301,7 +301,7 @@ def test_the_command_writes_profile_samples_and_picture(pair, profiler, tmp_path
     ("words", "said"),
     [
         (["--out", "x.json"], "--out x.json: a profile ends in .yaml"),
-        (["--out", "x.yaml", "--tokens", "1,,2"], "--tokens '': not a whole number"),
+        (["--out", "x.yaml", "--tokens", "1,,2"], "--tokens '1,,2': holds an empty entry"),
         (["--out", "x.yaml", "--contexts", "0,9"], "--contexts 0: must be at least 1"),
         (["--out", "x.yaml", "--against", "nowhere"], "nowhere: no such file"),
         (["--out", "x.yaml", "--contexts", "9,99999"], "tokens of one request: tiny was made for 4096"),

@@ -212,6 +212,13 @@ def test_bytes_instead_of_text(tmp_path: Path):
         load_profile(path)
 
 
+def test_a_parquet_for_a_profile_is_called_one(tmp_path: Path):
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(b"PAR1\xff\xfe\x00")
+    with pytest.raises(ProfileError, match="is a parquet file, not a YAML profile"):
+        load_profile(path)
+
+
 def test_broken_yaml_names_the_line(tmp_path: Path):
     path = tmp_path / "x.yaml"
     path.write_text("format: dspark-sim/profile/1\nverify: {tokens: [1, 2\n")

@@ -171,6 +171,8 @@ def test_a_users_file_does_not_shadow_the_shipped_rules():
     ("spec", "message"),
     [
         ("mine.py:shar", "has no rule 'shar' .did you mean 'share'"),
+        ("mine.py", "name a rule of the file, mine.py:RULE; it has: "),
+        ("nowhere.py", "policy file nowhere.py: no such file"),
         ("mine.py:wrong", "keyword-only options"),
         ("mine.py:share,up=maybe", "up = maybe: must be true or false"),
         ("mine.py:share,how=c", "how = c: must be 'a' or 'b'"),
@@ -181,3 +183,14 @@ def test_a_users_mistakes_are_named(spec, message):
     Path("broken.py").write_text("1 / 0\n")
     with pytest.raises(InputError, match=message):
         parse_policy(spec)
+
+
+def test_a_file_s_imports_and_helpers_are_not_listed_as_its_rules(tmp_path):
+    path = tmp_path / "p.py"
+    path.write_text(
+        "from dspark_sim.policies.full import full\nfrom dspark_sim.specs import bind\n\n\n"
+        "def own(view, *, k=1):\n    return view\n\n\ndef helper(view, other, third):\n    return view\n"
+    )
+    for spec in (f"{path}:nope", str(path)):
+        with pytest.raises(InputError, match=r"it has: own$"):
+            parse_policy(spec)

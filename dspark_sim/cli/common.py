@@ -92,7 +92,10 @@ def parse_sizes(text: str, what: str) -> tuple[int, ...]:
     Raises:
         InputError: an entry that is empty, not a whole number, or below 1.
     """
-    return tuple(sorted({parse_int(word.strip(), what, 1) for word in text.split(",")}))
+    words = [word.strip() for word in text.split(",")]
+    if "" in words:
+        raise InputError(f"{what} {text!r}: holds an empty entry; expected whole numbers, as in 1,16,256")
+    return tuple(sorted({parse_int(word, what, 1) for word in words}))
 
 
 def parse_slas(text: str) -> list[float]:

@@ -167,6 +167,8 @@ def serve_all(
         raise InputError("--timeline: draws all steps of a run, and --stream keeps none; give one of them")
     if stream and as_json and out is None:
         raise InputError("--stream: writes files, and --json alone has no folder for them; give --out")
+    if timeline is not None:
+        check_timeline(timeline, len(plan.tasks) * len(asked.rate_scales))
     about, folder = about_served(plan, asked), None
     if out is not None or not as_json:
         folder = results_folder(out, default_folder(plan, asked.traffic), about, force=force)
@@ -189,8 +191,6 @@ def _figures(arms: Sequence[Arm], jobs: int, timeline: Path | None) -> list[dict
         warn(f"--workload {arms[0].traffic.workload}: no trace has domain '{domain}'; "
              "its requests replay any text")  # fmt: skip
     if timeline is not None:
-        if len(arms) != 1:
-            raise InputError(_one_run(len(arms)))
         run = serve_arm(arms[0])
         draw_timeline(timeline, run)
         return [figures_of(arms[0], run)]
@@ -200,18 +200,17 @@ def _figures(arms: Sequence[Arm], jobs: int, timeline: Path | None) -> list[dict
         return measure_all(arms, jobs=jobs, on_run=lambda: advance(1))
 
 
-def _one_run(count: int) -> str:
-    return f"--timeline draws one run, not {count}: give one --policy, load and seed"
-
-
-def check_timeline(tasks: Sequence[Task]) -> None:
-    """Refuse a timeline of several runs.
+def check_timeline(path: Path, runs: int) -> None:
+    """Refuse a timeline of several runs, or under a name that is none, before anything is computed.
 
     Raises:
-        InputError: there is not one task.
+        InputError: there is not one run, or ``path`` does not end in .json.gz.
     """
-    if len(tasks) != 1:
-        raise InputError(_one_run(len(tasks)))
+    from dspark_sim.results.timeline import check_name
+
+    check_name(path)
+    if runs != 1:
+        raise InputError(f"--timeline draws one run, not {runs}: give one --policy, load and seed")
 
 
 def draw_timeline(path: Path, run: RunLog) -> None:

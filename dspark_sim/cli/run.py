@@ -72,6 +72,10 @@ def run(
     from dspark_sim.engine.serving import Serving
 
     arriving = workload is not None or arrivals is not None
+    if arrivals is not None:
+        from dspark_sim.workload.arrivals import parse_arrivals
+
+        parse_arrivals(arrivals)  # a typo in it goes before what does not go with it
     open_loop.check_words(o.given(ctx), arrivals=arriving)
     serving = Serving(prefill or ("mixed" if arriving else "none"), replicas, router, lockstep)
     loads, slas = parse_concurrency(concurrency), parse_slas(sla) if sla is not None else None
@@ -91,7 +95,7 @@ def run(
         )
         return
     if timeline is not None:
-        open_loop.check_timeline(made.tasks)
+        open_loop.check_timeline(timeline, len(made.tasks))
     folder = plan.chosen_folder(out, "runs", made, json_out, force=force)
     results = answer.compute(made, jobs)
     document = answer.frontier_document(results, made.baseline, slas)

@@ -175,7 +175,9 @@ def _check(trace: Trace, drafter: DrafterTrace, policy: Policy) -> None:
         )
     wanted = policy.options.get("k", 0)
     if wanted > drafter.gamma:
+        kind = policy.info.draft_kind
+        instead = f", which stands in for one of kind {kind}," if kind not in (None, drafter.kind) else ""
         raise InputError(
-            f"policy {policy.label}: k is {wanted}, but drafter '{drafter.name}' of trace '{trace.name}' "
-            f"drafts {drafter.gamma} tokens a block; k must be 0 to {drafter.gamma}"
+            f"policy {policy.label}: k is {wanted}, but drafter '{drafter.name}' of trace "
+            f"'{trace.name}'{instead} drafts {drafter.gamma} tokens a block; k must be 0 to {drafter.gamma}"
         )

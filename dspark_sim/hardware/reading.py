@@ -60,7 +60,13 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # noqa: S506 - derives from the safe loader
     except IsADirectoryError:
         raise ProfileError(path, [("", "is a folder; name a file")]) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        if path.read_bytes()[:4] == b"PAR1":
+            raise ProfileError(path, [("", "is a parquet file, not a YAML profile")]) from None
+        raise ProfileError(
+            path, [("", f"is not a YAML profile: cannot be read as UTF-8 text: {error}")]
+        ) from None
+    except OSError as error:
         raise ProfileError(path, [("", f"cannot be read as UTF-8 text: {error}")]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

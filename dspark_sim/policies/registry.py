@@ -129,6 +129,9 @@ def _find(spec: str) -> tuple[str, PolicyInfo, str, str]:
         prefix = f"{Path(user['path']).as_posix()}:"
         return user["rule"], _user_rule(user["path"], user["rule"]), user["options"] or "", prefix
     name, _, words = spec.partition(":")
+    if name.endswith(".py"):
+        found = ", ".join(_rules_in(_load(name))) or "none"
+        raise InputError(f"policy {spec}: name a rule of the file, {name}:RULE; it has: {found}")
     rule = choose("policy", name, {key: info.rule for key, info in _shipped().items()})
     return name, _INFO[rule], words.strip(), ""
 
@@ -151,13 +154,30 @@ def _user_rule(path: str, name: str) -> PolicyInfo:
     by_name = {_INFO[f].name: f for f in functions.values() if f in _INFO} | functions
     rule = by_name.get(name)
     if rule is None:
+        rules = _rules_in(module)
         raise InputError(
             f"policy file {path} has no rule '{name}'{did_you_mean(name, by_name)}; "
-            f"it has: {', '.join(by_name) or 'none'}"
+            f"it has: {', '.join(rules) or 'none'}"
         )
     if rule not in _INFO:
         policy(name, source=path, reads="current")(rule)
     return _INFO[rule]
+
+
+def _rules_in(module: ModuleType) -> list[str]:
+    """Return the names of the rules that a user's file defines itself; what it imports is not listed."""
+    own = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
+    names = [_INFO[f].name if f in _INFO else name for name, f in own.items() if f in _INFO or _fits(name, f)]
+    return list(dict.fromkeys(names))
+
+
+def _fits(name: str, function: Rule) -> bool:
+    """Return whether a plain function has the form of a rule."""
+    try:
+        _options(name, function)
+    except InputError:
+        return False
+    return not name.startswith("_")
 
 
 def _load(path: str) -> ModuleType:

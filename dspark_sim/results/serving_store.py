@@ -17,7 +17,7 @@ from dspark_sim.errors import DataError, InputError
 from dspark_sim.files import atomic_path, write_text
 from dspark_sim.results.details import DETAIL, has_details
 from dspark_sim.results.serving_tables import parts
-from dspark_sim.results.store import ABOUT, DETAILS, POINTS, SERVED_SCHEMA, read_lines
+from dspark_sim.results.store import ABOUT, DETAILS, POINTS, SERVED_SCHEMA, not_results, read_lines
 
 #: Fields of ``run.json`` in which folders that are read together must agree.
 SAME = ("trace", "profile", "settings", "version", "traffic", "serving", "slos")
@@ -131,7 +131,7 @@ def read_served(folder: Path) -> Served:
     try:
         table = pq.read_table(path)
     except FileNotFoundError:
-        raise InputError(f"{folder}: not a result folder, {POINTS} is missing in it") from None
+        raise InputError(not_results(folder, POINTS)) from None
     except pa.ArrowInvalid as error:
         raise DataError(path, "", f"not a readable parquet file ({str(error).splitlines()[0]})") from None
     for name in _NEEDED:

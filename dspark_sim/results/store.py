@@ -31,6 +31,7 @@ POINTS = "points.parquet"
 ABOUT = "run.json"
 DETAILS = "details.jsonl"
 EVIDENCE = "evidence.json"
+UNFINISHED = "points"  # folder of the finished points of a sweep; all that an interrupted one leaves
 TEXT = ("policy", "drafter", "lossless")
 WHOLE = ("concurrency", "seed", "steps", "output_tokens", "requests")
 
@@ -125,10 +126,19 @@ def read_results(folder: Path) -> Results:
         raise InputError(f"{folder}: no such result folder; `dspark-sim sweep --out {folder}` makes one")
     for name in (POINTS, ABOUT):
         if not (folder / name).is_file():
-            raise InputError(f"{folder}: not a result folder, {name} is missing in it")
+            raise InputError(not_results(folder, name))
     about = _read_about(folder / ABOUT)
     points = _with_details(_read_points(folder / POINTS), folder / DETAILS)
     return Results(points, about, _read_json(folder / EVIDENCE) if (folder / EVIDENCE).is_file() else None)
+
+
+def not_results(folder: Path, missing: str) -> str:
+    """Return the line that says why ``folder``, which lacks a file, cannot be read."""
+    finished = len(list((folder / UNFINISHED).glob("*.json")))
+    if finished:
+        points = "1 point" if finished == 1 else f"{finished} points"
+        return f"{folder}: an unfinished sweep, {points}; repeat the sweep to finish it"
+    return f"{folder}: not a result folder, {missing} is missing in it"
 
 
 def _with_details(points: list[Point], path: Path) -> list[Point]:

@@ -16,6 +16,16 @@ from dspark_sim.schema import FloatArray, IntArray, RunLog
 SUFFIX = ".json.gz"
 
 
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that is not that of a timeline.
+
+    Raises:
+        InputError: ``path`` does not end in .json.gz.
+    """
+    if not str(path).endswith(SUFFIX):
+        raise InputError(f"{path}: a timeline is written as {SUFFIX}")
+
+
 def write_timeline(path: str | os.PathLike[str], run: RunLog) -> None:
     """Write every step of ``run`` as a slice of its replica's track, with counters at its start.
 
@@ -25,8 +35,7 @@ def write_timeline(path: str | os.PathLike[str], run: RunLog) -> None:
     Raises:
         InputError: ``path`` does not end in .json.gz.
     """
-    if not str(path).endswith(SUFFIX):
-        raise InputError(f"{path}: a timeline is written as {SUFFIX}")
+    check_name(path)
     events = ",\n".join(_events(run)).encode()
     document = b'{"displayTimeUnit":"ms","traceEvents":[\n' + events + b"\n]}\n"
     with atomic_path(path) as temporary:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 REQUEST_COLUMNS = ("request_id", "domain", "prompt_tokens", "output_tokens", "arrival_s")
+_WANTED = {"request_id": "string", "domain": "string", "prompt_tokens": "an integer",
+           "output_tokens": "an integer", "arrival_s": "double"}  # fmt: skip
 BLOCK_COLUMNS = ("confidence_logit", "confidence_logit_free", "accept_rate")
 _STRINGS = ("string", "large_string")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -108,7 +110,8 @@ class TraceReader:
 
     def _why(self, column: str) -> str:
         drafter, dot, _ = column.rpartition(".")
-        return f": the metadata names drafter '{drafter}'" if dot else ""
+        named = f": the metadata names drafter '{drafter}'" if dot else ""
+        return f"{named}; must be {_WANTED.get(column, 'list<uint8>')}, see docs/trace-format.md"
 
     def _unknown(self, column: str, known: list[str]) -> str:
         drafter, dot, what = column.rpartition(".")
