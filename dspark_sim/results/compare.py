@@ -8,7 +8,7 @@ step is that of the forward pass plus that of all else (drafting, attention, hos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from dspark_sim.errors import InputError
 from dspark_sim.results.canvas import name as key_name
@@ -22,6 +22,7 @@ from dspark_sim.results.store import Results
 from dspark_sim.results.style import dasharray, look
 
 SCHEMA = "dspark-sim/compare/1"
+_P = TypeVar("_P", bound=Mapping[str, Any])
 
 #: id -> (name, column of a point) of what is compared in percent.
 CHANGES = {
@@ -148,7 +149,7 @@ def pair_id(pair: Pair) -> str:
 
 def _rows(pair: Pair, a: Sequence[Point], b: Sequence[Point], sides: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
-    mine, theirs = (_by_load(points, key) for points, key in zip((a, b), pair, strict=True))
+    mine, theirs = (by_load(points, key, "concurrency") for points, key in zip((a, b), pair, strict=True))
     for load in sorted(set(mine) & set(theirs)):
         seeds = sorted(set(mine[load]) & set(theirs[load]))
         if seeds:
@@ -159,11 +160,12 @@ def _rows(pair: Pair, a: Sequence[Point], b: Sequence[Point], sides: Sequence[st
     return rows
 
 
-def _by_load(points: Sequence[Point], key: Key) -> dict[int, dict[int, Point]]:
-    found: dict[int, dict[int, Point]] = {}
+def by_load(points: Sequence[_P], key: Key, load: str) -> dict[Any, dict[int, _P]]:
+    """Return the points of an arm as load -> seed -> point; ``load`` names the column."""
+    found: dict[Any, dict[int, _P]] = {}
     for p in points:
         if (p["drafter"], p["policy"]) == key:
-            found.setdefault(p["concurrency"], {})[p["seed"]] = p
+            found.setdefault(p[load], {})[p["seed"]] = p
     return found
 
 

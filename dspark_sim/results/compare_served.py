@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dspark_sim.errors import InputError
-from dspark_sim.results.compare import Pair, differences, pair_entry, pair_id, pair_up, policy_differences
+from dspark_sim.results.compare import (
+    Pair,
+    by_load,
+    differences,
+    pair_entry,
+    pair_id,
+    pair_up,
+    policy_differences,
+)
 from dspark_sim.results.details import has_details
 from dspark_sim.results.notes import notes
 from dspark_sim.results.report import triple
@@ -85,7 +93,7 @@ def _notes(side: Served) -> list[str]:
 def _rows(
     pair: Pair, a: Sequence[Figures], b: Sequence[Figures], columns: Sequence[str]
 ) -> list[dict[str, Any]]:
-    mine, theirs = (_by_rate(runs, key) for runs, key in zip((a, b), pair, strict=True))
+    mine, theirs = (by_load(runs, key, "rate_scale") for runs, key in zip((a, b), pair, strict=True))
     rows = []
     for scale in sorted(set(mine) & set(theirs)):
         seeds = sorted(set(mine[scale]) & set(theirs[scale]))
@@ -93,14 +101,6 @@ def _rows(
             before, after = ([side[scale][seed] for seed in seeds] for side in (mine, theirs))
             rows.append({"key": pair_id(pair), "load": scale} | _row(before, after, columns))
     return rows
-
-
-def _by_rate(runs: Sequence[Figures], key: tuple[str, str]) -> dict[float, dict[int, Figures]]:
-    found: dict[float, dict[int, Figures]] = {}
-    for run in runs:
-        if (run["drafter"], run["policy"]) == key:
-            found.setdefault(run["rate_scale"], {})[run["seed"]] = run
-    return found
 
 
 def _row(before: Sequence[Figures], after: Sequence[Figures], columns: Sequence[str]) -> dict[str, Any]:
