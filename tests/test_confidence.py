@@ -12,7 +12,7 @@ from small_traces import small_trace
 
 from dspark_sim.errors import DataError
 from dspark_sim.workload.calibration import Calibration, Evidence, ece, sigmoid
-from dspark_sim.workload.confidence import confidence_report, diagram, discrimination
+from dspark_sim.workload.confidence import confidence_report, diagram, discrimination, pooled_discrimination
 from dspark_sim.workload.fitting import calibrate_records, read_temperatures, split_prompts
 from dspark_sim.workload.importers.confidence import read_confidence_records
 from dspark_sim.workload.traces import Trace
@@ -73,6 +73,17 @@ def test_a_trace_without_acceptance_rates_has_no_ceiling():
     told = told_of(replace(trace, drafters={"dspark": bare}))
     assert np.isnan(told.ceiling_G).all()
     assert not np.isnan(told.auc_G).any()
+
+
+def test_traces_together_are_ranked_in_one_list():
+    """A trace twice tells what it tells once; a shift between traces costs AUC but moves no ceiling."""
+    trace, moved = trace_of_known_rates(), trace_of_known_rates(lambda x: x + 3.0)
+    parts = [(t, t.drafter("dspark"), visited(t, t.drafter("dspark"))) for t in (trace, moved)]
+    once, twice, both = told_of(trace), *(pooled_discrimination(p) for p in ([parts[0]] * 2, parts))
+    np.testing.assert_array_equal(twice.events_G, 2 * once.events_G)
+    np.testing.assert_allclose([twice.auc_G, twice.ceiling_G], [once.auc_G, once.ceiling_G])
+    assert np.all(both.auc_G < once.auc_G - 0.02)
+    np.testing.assert_allclose(both.ceiling_G, once.ceiling_G)
 
 
 def test_a_diagram_holds_every_round_once_and_gives_the_ece():

@@ -18,7 +18,7 @@ from dspark_sim.model.generate import Generator, generate_responses  # noqa: E40
 from dspark_sim.model.prompts import TokenPrompt, interleave, read_prompts  # noqa: E402
 from dspark_sim.model.tiny import tiny_pair  # noqa: E402
 from dspark_sim.model.train import train  # noqa: E402
-from dspark_sim.model.trainer import TrainConfig, checkpoints, init_from_target  # noqa: E402
+from dspark_sim.model.trainer import TrainConfig, Trainer, checkpoints, init_from_target  # noqa: E402
 from dspark_sim.model.trainset import (  # noqa: E402
     TrainSet,
     all_anchors,
@@ -262,6 +262,23 @@ def test_a_stopped_run_continues_to_the_same_weights(pair, corpus: Path, tmp_pat
     for (name, one), two in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
         torch.testing.assert_close(one, two, msg=name)
     assert len(checkpoints(tmp_path / "cut")) <= 2
+
+
+def test_moments_of_tokens_that_are_never_drawn_fade_to_zero(pair, corpus: Path, tmp_path: Path) -> None:
+    """Floats below 1e-38 would stay in the optimizer for good, and slow every step down."""
+    trainer = Trainer(learner(pair), TrainSet(corpus, 20), CONFIG, tmp_path)
+    trainer.drafter.train().requires_grad_(True)
+    trainer.train_step()
+    smallest = torch.finfo(torch.float32).tiny
+    moments = [state["exp_avg"] for state in trainer.optimizer.state.values()]
+    unused = [moment == 0 for moment in moments]
+    assert sum(int(rows.sum()) for rows in unused) > 0
+    for moment, rows in zip(moments, unused, strict=True):
+        moment[rows] = 1.05 * smallest  # times 0.9 it is too small for a normal float
+    trainer.train_step()
+    for moment in moments:
+        assert not ((moment != 0) & (moment.abs() < smallest)).any()
+    assert float(torch.tensor(smallest) * 0.5) > 0  # elsewhere tiny values stay what they are
 
 
 def test_a_run_folder_of_another_drafter_is_refused(pair, corpus: Path, tmp_path: Path) -> None:

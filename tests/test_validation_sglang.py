@@ -74,9 +74,9 @@ def test_the_captured_table_is_what_the_pull_request_quotes_for_14b():
     assert (verify.lookup, verify.additive.bias_ms) == ("linear", 0.0)
 
 
-def test_bytes_and_arithmetic_are_scaled_apart():
+def test_a_step_of_one_token_stays_and_growth_is_scaled_by_arithmetic():
     low, high = sglang_h200._on_h200((5.0, 11.0))
-    assert low == pytest.approx(5.0 * 8 / 4.8)
+    assert low == pytest.approx(5.0)
     assert high - low == pytest.approx(6.0 * 4.5 / 1.98)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -31,6 +33,21 @@ def keep_freed_memory() -> None:
         trim_threshold, mmap_threshold = -1, -3
         mallopt(mmap_threshold, 32 << 20)
         mallopt(trim_threshold, 1 << 30)
+
+
+@contextmanager
+def tiny_values_as_zero() -> Iterator[None]:
+    """Take floats below 1e-38 as zero on this thread, where the processor can.
+
+    A row of a table that no token has drawn for a thousand steps leaves moments in the optimizer that
+    fade to the smallest float and stay there, and every product with such a float takes an Intel core
+    a hundred times as long: training lost a third of its speed to them.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def check_device(device: str) -> None:

@@ -29,6 +29,7 @@ from dspark_sim.model.evaluate import DraftQuality, evaluate_texts
 from dspark_sim.model.heads import SequentialHead
 from dspark_sim.model.loading import read_json, read_safetensors
 from dspark_sim.model.losses import Losses, LossWeights, draft_losses, position_weights
+from dspark_sim.model.runtime import tiny_values_as_zero
 from dspark_sim.model.serial import SerialDrafter
 from dspark_sim.model.target import Target
 from dspark_sim.model.trainset import Blocks, TrainSet, draw_anchors, make_blocks, run_blocks
@@ -170,6 +171,7 @@ class Trainer:
             drafter.parameters(), lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
         )
 
+    @tiny_values_as_zero()
     def train_step(self) -> int:
         """One optimizer step; returns the anchors it used."""
         random = stream(self.config.seed, "train-step", self.step)

@@ -11,8 +11,14 @@ from dspark_sim.results.plots_study import Curve, Panel
 from dspark_sim.schema import FloatArray, IntArray
 from dspark_sim.study import paper
 from dspark_sim.study.result import Row, Study
-from dspark_sim.workload.confidence import ConfidenceReport, confidence_report
+from dspark_sim.workload.confidence import (
+    ConfidenceReport,
+    Discrimination,
+    confidence_report,
+    pooled_discrimination,
+)
 from dspark_sim.workload.traces import DrafterTrace, Trace
+from dspark_sim.workload.visits import visited
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 #: Positions of figure 6.
@@ -94,11 +100,15 @@ def walk(trace: Trace, accepted_N: IntArray, verify_N: IntArray) -> tuple[int, i
 
 def confidence_studies(traces: Sequence[Trace], seed: int = 0) -> tuple[Study, Study]:
     """Return ``reliability`` (figure 6) and ``confidence`` (AUC beside its ceiling)."""
-    reports = {
-        trace.name: confidence_report(trace, drafter.name, seed=seed) for trace, drafter in with_head(traces)
-    }
+    found = with_head(traces)
+    reports = {trace.name: confidence_report(trace, drafter.name, seed=seed) for trace, drafter in found}
+    told = {name: report.discrimination for name, report in reports.items()}
+    if len(found) > 1:
+        told["together"] = pooled_discrimination(
+            [(trace, drafter, visited(trace, drafter)) for trace, drafter in found]
+        )
     lacks = [] if reports else ["a trace of a DSpark drafter with confidences"]
-    return _reliability(reports, lacks), _confidence(reports, lacks)
+    return _reliability(reports, lacks), _confidence(told, lacks)
 
 
 def _reliability(reports: dict[str, ConfidenceReport], lacks: Sequence[str]) -> Study:
@@ -154,11 +164,10 @@ def _diagram_panel(name: str, j: int, report: ConfidenceReport) -> Panel:
     return Panel(title, "predicted survival", "share that survived", curves, top=1.0)
 
 
-def _confidence(reports: dict[str, ConfidenceReport], lacks: Sequence[str]) -> Study:
+def _confidence(by_trace: dict[str, Discrimination], lacks: Sequence[str]) -> Study:
     rows: list[Row] = []
     curves: list[Curve] = []
-    for name, report in reports.items():
-        told = report.discrimination
+    for name, told in by_trace.items():
         for j in range(len(told.events_G)):
             rows.append(
                 {
@@ -176,7 +185,7 @@ def _confidence(reports: dict[str, ConfidenceReport], lacks: Sequence[str]) -> S
     notes = [
         "AUC of a position's own confidence over the rounds that decided it; ceiling: AUC of the analytic "
         "acceptance rate 1 - TV(q, p); share = (AUC - .5) / (ceiling - .5)",
-        f"drawn: positions with {_EVENTS:,} events or more",
+        f"drawn: positions with {_EVENTS:,} events or more; together: all traces in one ranking",
     ]
     panel = Panel("", "position", "share of the ceiling", curves, top=1.0)
     title = "What confidences can tell apart"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dspark_sim.errors import InputError
 from dspark_sim.schema import FloatArray, IntArray
@@ -51,16 +52,43 @@ def discrimination(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Di
     Raises:
         InputError: the drafter has no confidence head.
     """
-    rounds = evidence(trace, drafter, anchors)
-    rate = None if drafter.accept_rate_NG is None else drafter.accept_rate_NG[anchors].astype(np.float64)
+    return pooled_discrimination([(trace, drafter, anchors)])
+
+
+def pooled_discrimination(parts: Sequence[tuple[Trace, DrafterTrace, IntArray]]) -> Discrimination:
+    """Score the rounds of several traces together; the shortest draft says how far.
+
+    A token of one trace is ranked against those of the others too, so this is not a mean over traces.
+
+    Raises:
+        InputError: a drafter has no confidence head.
+    """
+    gamma = min(drafter.gamma for _, drafter, _ in parts)
+    decided = [_decisions(*part) for part in parts]
     events, scores, ceilings = [], [], []
-    for position in range(drafter.gamma):
-        decided = (rounds.remaining_M > position) & (rounds.accepted_M >= position)
-        hit = rounds.accepted_M[decided] > position
+    for position in range(gamma):
+        columns = zip(*(one[position] for one in decided), strict=True)
+        logit, rate, hit = (np.concatenate(column) for column in columns)
         events.append(hit.size)
-        scores.append(auc(rounds.logit_MG[decided, position], hit))
-        ceilings.append(float("nan") if rate is None else auc(rate[decided, position], hit))
+        scores.append(auc(logit, hit))
+        ceilings.append(float("nan") if np.isnan(rate).any() else auc(rate, hit))
     return Discrimination(np.array(events), np.array(scores), np.array(ceilings))
+
+
+def _decisions(
+    trace: Trace, drafter: DrafterTrace, anchors: IntArray
+) -> list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]]:
+    """By position: confidence logit, acceptance rate (nan: not recorded), outcome of rounds deciding it."""
+    rounds = evidence(trace, drafter, anchors)
+    if drafter.accept_rate_NG is None:
+        rate = np.full(rounds.logit_MG.shape, np.nan)
+    else:
+        rate = drafter.accept_rate_NG[anchors].astype(np.float64)
+    found = []
+    for position in range(drafter.gamma):
+        at = (rounds.remaining_M > position) & (rounds.accepted_M >= position)
+        found.append((rounds.logit_MG[at, position], rate[at, position], rounds.accepted_M[at] > position))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
