@@ -39,9 +39,8 @@ def keep_freed_memory() -> None:
 def tiny_values_as_zero() -> Iterator[None]:
     """Take floats below 1e-38 as zero on this thread, where the processor can.
 
-    A row of a table that no token has drawn for a thousand steps leaves moments in the optimizer that
-    fade to the smallest float and stay there, and every product with such a float takes an Intel core
-    a hundred times as long: training lost a third of its speed to them.
+    Rows of a table that no token draws leave moments in the optimizer that fade to the smallest float and
+    stay there, and some cores are very slow at such floats: on one, training lost a third of its speed.
     """
     torch.set_flush_denormal(True)
     try:
