@@ -285,10 +285,69 @@ def test_a_trace_that_lies_fails_the_replay_check(world, drafter, recorded, caps
     assert "DIFFER" in capsys.readouterr().out
 
 
+def prompts_file(path, *rows: tuple[str, str]):
+    path.write_text("\n".join(json.dumps({"id": n, "domain": "chat", "turns": [t]}) for n, t in rows))
+    return str(path)
+
+
+def test_a_second_recording_takes_nothing_of_the_first_that_is_not_its_own(world, drafter, tmp_path, capsys):
+    """Other settings or another question under a known id are refused; other prompts are not mixed in."""
+    out = tmp_path / "mine.parquet"
+    one = prompts_file(tmp_path / "one.jsonl", ("a", "w1 w2"), ("b", "w3 w4"))
+    other = prompts_file(tmp_path / "other.jsonl", ("b", "w3 w4"), ("c", "w5"))
+    changed = prompts_file(tmp_path / "changed.jsonl", ("a", "w7 w8"))
+    how = ["--target", str(world), "--drafter", str(drafter), "--samples", "1", "--max-new-tokens", "8"]
+
+    def record(prompts, *more: str):
+        return dispatch(["record", "--prompts", prompts, "--out", str(out), *how, *more])
+
+    assert record(one) == 0
+    first = out.read_bytes()
+    for prompts, more, message in (
+        (one, ("--temperature", "0"), "holds texts made with temperature 0.7, now 0.0"),
+        (one, ("--seed", "5"), "holds texts made with seed 0, now 5"),
+        (changed, (), "holds answers to another prompt 'a'"),
+    ):
+        capsys.readouterr()
+        assert record(prompts, *more) == 2
+        assert message in capsys.readouterr().err
+        assert out.read_bytes() == first
+    assert record(other) == 0
+    assert sorted(read_trace(out).prompt_key) == ["b", "c"]
+
+
+def test_a_file_that_record_did_not_write_is_kept(world, drafter, recorded, tmp_path, capsys):
+    kept = tmp_path / "kept.parquet"
+    kept.write_bytes(recorded.read_bytes())
+    prompts = prompts_file(tmp_path / "one.jsonl", ("a", "w1 w2"))
+    how = ["--target", str(world), "--drafter", str(drafter), "--samples", "1", "--max-new-tokens", "8"]
+    asked = ["record", "--prompts", prompts, "--out", str(kept), *how]
+    assert dispatch(asked) == 2
+    assert "is there already; --force overwrites it" in capsys.readouterr().err
+    assert kept.read_bytes() == recorded.read_bytes()
+    assert dispatch([*asked, "--force"]) == 0
+    assert len(read_trace(kept).request_id) == 1
+
+
+def test_a_stopped_training_says_so_and_goes_on_only_as_it_began(world, corpus, tmp_path, capsys):
+    asked = ["train", str(corpus), "--out", str(tmp_path / "r"), "--target", str(world), "--gamma", "3"]
+    asked += ["--layers", "1", "--draft-vocab", "16", "--anchors", "5000"]
+    assert dispatch([*asked, "--stop-after-s", "0"]) == 0
+    assert "of 5,000 anchors; the same command goes on" in capsys.readouterr().out
+    for option, value, message in (("--seed", "3", "seed 0, now 3"), ("--lr", "0.5", "lr 0.0007, now 0.5")):
+        assert dispatch([*asked, option, value]) == 2
+        assert f"begun with {message}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("record --out x.parquet", "either --prompts FILE or --texts FILE"),
+        ("record --out x.parquet", "needs --prompts FILE or --texts FILE, one of the two"),
+        (
+            "train {texts} --out x --target {target} --draft-vocab 16 --lr -1",
+            "rate -1 must be a number above 0",
+        ),
+        ("train {texts} --out x --target {target}", "or for all of the target's (--draft-vocab 0)"),
         ("record --out x.parquet --live", "needs --prompts FILE and --trace FILE"),
         ("record --out x.parquet --texts no.parquet --target {target}", "no.parquet: no such file"),
         ("record --out x.parquet --texts {texts} --target {target} --domain law", "no text of domain 'law'"),

@@ -191,6 +191,9 @@ def test_the_command_writes_tables_pictures_and_one_document(command, recorded: 
     again = command("study", "gains", "--trace", recorded, "--out", "other", "--json")
     assert [s["study"] for s in again.document["studies"]] == ["gains"]
     assert (out / "gains.csv").read_bytes() == (tmp_path / "other" / "gains.csv").read_bytes()
+    assert command("study", "threshold", "--trace", recorded, "--out", "other").code == 0
+    both = json.loads((tmp_path / "other" / "study.json").read_text())["studies"]
+    assert both == [document["studies"][names.index(name)] for name in ("gains", "threshold")]
 
 
 def test_bad_input_is_one_line(command, recorded: str):

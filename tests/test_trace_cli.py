@@ -155,6 +155,25 @@ def test_calibrate_writes_the_trace_and_what_engines_read(
     assert "calibrated by sts on" in capsys.readouterr().out
 
 
+def test_a_single_prompt_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "one.parquet"
+    write_trace(path, small_trace(requests=30, longest=50).take([0]))
+    shown = run_json(capsys, "trace", "show", str(path))["drafters"][0]["domains"][0]
+    assert shown["accepted_len_ci"] == [None, None]
+    assert dispatch(["trace", "show", str(path)]) == 0
+    assert "(one prompt, so no interval)" in capsys.readouterr().out
+
+
+def test_a_calibration_of_few_rounds_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plenty = tmp_path / "plenty.parquet"
+    write_trace(plenty, small_trace(requests=400, longest=50))
+    few = tmp_path / "few.parquet"
+    write_trace(few, small_trace(requests=6, longest=50))
+    for path, warned in ((few, True), (plenty, False)):
+        assert dispatch(["calibrate", str(path), "--out", str(tmp_path / f"{warned}.parquet")]) == 0
+        assert ("visited anchors, which is little" in capsys.readouterr().err) == warned
+
+
 def test_calibrate_takes_temperatures_from_a_file_and_can_write_in_place(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

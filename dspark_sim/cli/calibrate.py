@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from dspark_sim.workload.fitting import Fitted, FittedRecords
     from dspark_sim.workload.traces import Trace
 
+#: Fewer visited anchors than this fit a calibration badly.
+_FEW = 300
+
 
 def calibrate(
     trace: Annotated[
@@ -80,6 +83,7 @@ def _of_records(file: Path, method: str, seed: int, path: Path, json_out: bool) 
 
 
 def _fits(trace: Trace, name: str, method: str, given: Path | None, seed: int) -> list[Fitted]:
+    from dspark_sim.cli.common import warn
     from dspark_sim.errors import InputError
     from dspark_sim.workload.fitting import adopt, calibrate, read_temperatures
 
@@ -94,7 +98,12 @@ def _fits(trace: Trace, name: str, method: str, given: Path | None, seed: int) -
             fits.append(calibrate(trace, drafter.name, method, seed))
         else:
             fits.append(adopt(trace, drafter.name, read_temperatures(given, drafter.gamma), seed))
-        trace = fits[-1].trace
+        trace, anchors = fits[-1].trace, fits[-1].anchors
+        if anchors is not None and anchors < _FEW:
+            warn(
+                f"{drafter.name}: fitted on {anchors} visited anchors, which is little: below {_FEW:,} a "
+                "calibration follows chance; record more answers"
+            )
     return fits
 
 

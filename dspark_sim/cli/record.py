@@ -13,6 +13,7 @@ import typer
 from dspark_sim.cli.generate import DRAFTER, TARGET, load_on, parse_worker, sample_texts
 
 if TYPE_CHECKING:
+    from dspark_sim.model.recording import NamedDrafter
     from dspark_sim.model.target import Target
 
 
@@ -50,6 +51,7 @@ def record(
     concurrency: Annotated[int, typer.Option(min=1, help="--live: requests in a step.")] = 16,
     hw: Annotated[str, typer.Option(help="--live: profile that the policy plans with.")] = "h800.yaml",
     passes: Annotated[int, typer.Option(min=1, help="--live: times each prompt is answered.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that this did not write.")] = False,
 ) -> None:
     """Record what a drafter does from every output position of texts that the target wrote.
 
@@ -58,7 +60,10 @@ def record(
 
     Example: dspark-sim record --prompts prompts.jsonl --out mine.parquet
     """
+    from dspark_sim.cli.common import new_file
     from dspark_sim.errors import InputError
+    from dspark_sim.model.prompts import read_prompts
+    from dspark_sim.model.recording import load_named
     from dspark_sim.model.runtime import use_threads
 
     use_threads(threads)
@@ -67,27 +72,44 @@ def record(
         if prompts is None or not trace:
             raise InputError("record --live needs --prompts FILE and --trace FILE (whose prompts they are)")
         ask = LiveAsk(prompts, trace, policy, concurrency, hw, passes, requests, seed)
+        new_file(out, force)
         _live(load_on(target, device), names, ask, out)
         return
     if (prompts is None) == (texts is None):
-        raise InputError("record needs either --prompts FILE or --texts FILE, not both")
-    part, folder, loaded = parse_worker(worker), parts or out.with_suffix(".parts"), load_on(target, device)
+        raise InputError("record needs --prompts FILE or --texts FILE, one of the two")
+    part, folder = parse_worker(worker), parts or out.with_suffix(".parts")
+    if not folder.is_dir():  # else this is what wrote ``out``, or goes on with it
+        new_file(out, force)
+    loaded = load_on(target, device)
+    ready, only = None, None
     if prompts is not None:
-        texts = folder / "texts"
+        ready = load_named(names, loaded)  # before the long part
+        texts, only = folder / "texts", {prompt.prompt_id for prompt in read_prompts(prompts)}
         sample_texts(
             loaded, [prompts], texts, samples=samples, temperature=temperature, max_new_tokens=max_new_tokens,
             seed=seed, part=part, domain=domain,
         )  # fmt: skip
     assert texts is not None
-    ask_dense = DenseAsk(texts, domain, requests, seed, part, source or (prompts or texts).name)
-    _dense(loaded, names, ask_dense, folder, out)
+    origin = source or (prompts or texts).name
+    _dense(loaded, DenseAsk(texts, only, names, ready, domain, requests, seed, part, origin), folder, out)
 
 
 @dataclass(frozen=True, slots=True)
 class DenseAsk:
-    """What to record: texts, which of them, and as which part of the work."""
+    """What to record.
+
+    Attributes:
+        texts: a corpus folder or its exported parquet.
+        only: prompts to keep; None: all.
+        names, ready: the drafters as they were asked for, and loaded where that came first.
+        domain, requests, part, source: which texts, as which part of the work, from where in words.
+        seed: of every draw.
+    """
 
     texts: Path
+    only: set[str] | None
+    names: Sequence[str]
+    ready: Sequence[NamedDrafter] | None
     domain: str
     requests: int | None
     seed: int
@@ -109,7 +131,7 @@ class LiveAsk:
     seed: int
 
 
-def _dense(target: Target, names: Sequence[str], ask: DenseAsk, parts: Path, out: Path) -> None:
+def _dense(target: Target, ask: DenseAsk, parts: Path, out: Path) -> None:
     from dspark_sim.cli.common import progress, warn
     from dspark_sim.model import recording as r
     from dspark_sim.model.record import Recorder
@@ -117,7 +139,9 @@ def _dense(target: Target, names: Sequence[str], ask: DenseAsk, parts: Path, out
     from dspark_sim.workload.trace_io import write_trace
 
     info, found = r.open_texts(ask.texts)
-    chosen, drafters = r.choose_texts(found, ask.domain, ask.requests), r.load_named(names, target)
+    found = [text for text in found if ask.only is None or text.prompt_id in ask.only]
+    chosen = r.choose_texts(found, ask.domain, ask.requests)
+    drafters = ask.ready or r.load_named(ask.names, target)
     recorder = Recorder(
         target, {d.name: d.drafter for d in drafters}, temperature=info.temperature, seed=ask.seed
     )

@@ -113,7 +113,7 @@ def study(
         others = f"drafters {named} ({target.rpartition('/')[2]})" if words else _of(traces)
         paths = [path for one in done for path in one.write(folder, sources.get(one.name, others))]
     document = {"schema": "dspark-sim/study/1", "studies": [one.document() for one in done]}
-    _write_json(folder / "study.json", document)
+    _write_json(folder / "study.json", _with_former(document, folder / "study.json"))
     if json_out:
         print_json(document | {"files": [str(path) for path in paths]})
     else:
@@ -188,6 +188,19 @@ def _train_missing(
 
 def _name(need: Need) -> str:
     return f"{need.kind}-g{need.gamma}" + (f"-l{need.layers}" if need.layers else "")
+
+
+def _with_former(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Add what ``path`` holds of studies that were not repeated: their tables stay in the folder too."""
+    import json
+
+    try:
+        former = json.loads(path.read_text(encoding="utf-8"))["studies"]
+        kept = {one["study"]: one for one in former}
+    except (OSError, ValueError, KeyError, TypeError):
+        return document
+    both = kept | {one["study"]: one for one in document["studies"]}
+    return document | {"studies": [both[name] for name in STUDIES if name in both]}
 
 
 def _write_json(path: Path, document: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -125,12 +126,18 @@ def _fitted(drafter: dict[str, Any]) -> str:
 
 
 def _domain_line(figures: dict[str, Any]) -> str:
-    (low, high), uncut = figures["accepted_len_ci"], figures["accepted_len_uncut"]
+    uncut = figures["accepted_len_uncut"]
+    ends = _interval(*figures["accepted_len_ci"], 2, " [{}, {}]", " (one prompt, so no interval)")
     return (
-        f"  {figures['domain']}: accepted length {figures['accepted_len']:.2f} [{low:.2f}, {high:.2f}] "
+        f"  {figures['domain']}: accepted length {figures['accepted_len']:.2f}{ends} "
         f"({uncut:.2f} far from the end of a text) over {figures['rounds']:,} rounds of "
         f"{figures['requests']:,} requests"
     )
+
+
+def _interval(low: float, high: float, digits: int, words: str, none: str) -> str:
+    """``words`` with both ends in it, or ``none`` where there is no interval."""
+    return none if math.isnan(low) else words.format(f"{low:.{digits}f}", f"{high:.{digits}f}")
 
 
 def _positions(figures: dict[str, Any], labels: dict[str, str]) -> str:
@@ -146,7 +153,7 @@ def _position(figures: dict[str, Any], j: int, labels: dict[str, str]) -> dict[s
         "\npos.": str(j + 1),
         "decided\n[rounds]": f"{figures['reached'][j]:,}",
         "condi-\ntional": f"{figures['conditional'][j]:.3f}",
-        "\n95% interval": f"{low:.3f}..{high:.3f}",
+        "\n95% interval": _interval(low, high, 3, "{}..{}", "-"),
         "\nsurvival": f"{figures['survival'][j]:.3f}",
     }
     for score in ("ece", "auc"):

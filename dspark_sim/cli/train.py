@@ -24,7 +24,12 @@ MASK_TOKEN = 15
 def train(
     corpus: Annotated[Path, typer.Argument(help="Corpus folder with features; may still be growing.")],
     *,
-    out: Annotated[Path, typer.Option(help="Run folder: checkpoints and curve.csv; a run there goes on.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Run folder: checkpoints, one every two minutes, and curve.csv; a run there goes on."
+        ),
+    ],
     target: Annotated[str, typer.Option(help="Target model: a name or a folder.")] = TARGET,
     head: Annotated[
         str,
@@ -39,7 +44,7 @@ def train(
     anchors: Annotated[int, typer.Option(min=1, help="Anchors to train on.")] = 350_000,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 7e-4,
     stop_after_s: Annotated[
-        float | None, typer.Option(help="Write a checkpoint and stop after so many seconds.")
+        float | None, typer.Option(min=0, help="Write a checkpoint and stop after so many seconds.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Also write the drafter here, in float16.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of start and order.")] = 0,
@@ -59,7 +64,7 @@ def train(
     from dspark_sim.model.checkpoints import save_drafter
     from dspark_sim.model.runtime import SHIPPED_DTYPE, use_threads
     from dspark_sim.model.train import train as run_training
-    from dspark_sim.model.trainer import TrainConfig, init_from_target
+    from dspark_sim.model.trainer import TrainConfig, checkpoints, init_from_target
 
     use_threads(threads)
     loaded = load_on(target, device)
@@ -74,6 +79,9 @@ def train(
         "curve.csv and its picture" if (out / "curve.csv").is_file() else "no learning curve (none held out)"
     )
     print(f"checkpoints, {curve}: {out}")
+    reached = int(checkpoints(out)[-1].name.removeprefix("ckpt-"))
+    if reached < anchors:
+        print(f"stopped at {reached:,} of {anchors:,} anchors; the same command goes on")
     if save is not None:
         save_drafter(drafter, save, with_target=False, dtype=SHIPPED_DTYPE, notes={"target": target})
         print(f"wrote {save}")

@@ -11,9 +11,10 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -70,6 +71,11 @@ class TrainConfig:
     compiled: bool | None = None
     seed: int = 0
     loss: LossWeights = field(default_factory=LossWeights)
+
+    def __post_init__(self) -> None:
+        """Refuse a learning rate that is none (InputError)."""
+        if not 0 < self.lr < math.inf:
+            raise InputError(f"training: learning rate {self.lr:g} must be a number above 0")
 
     def lr_at(self, anchors: int) -> float:
         """Learning rate after ``anchors``."""
@@ -243,6 +249,7 @@ class Trainer:
             raise InputError(f"{newest}: holds a drafter of another configuration; give another folder")
         self.drafter.load_state_dict(drafter_state(tensors, self.drafter.config, drafter))
         state = read_json(newest / "state.json")
+        self._compare(newest, state.get("config", {}))
         self.step, self.anchors, self.means = state["step"], state["anchors"], state["means"]
         saved = load_file(str(newest / "optimizer.safetensors"))
         for name, parameter in self.drafter.named_parameters():
@@ -252,6 +259,19 @@ class Trainer:
                     **{k: saved[f"{k}.{name}"].to(parameter.device) for k in ("exp_avg", "exp_avg_sq")},
                 }
         return True
+
+    def _compare(self, checkpoint: Path, then: Mapping[str, Any]) -> None:
+        now = asdict(self.config)
+        for name in _FIXED:
+            if then.get(name, now[name]) != now[name]:
+                raise InputError(
+                    f"{checkpoint}: begun with {name} {then[name]}, now {now[name]}; go on with its own, or "
+                    "give another folder"
+                )
+
+
+#: What a run keeps from its start to its end; its length may be changed, and how it is watched.
+_FIXED = ("lr", "seed", "texts_per_step", "anchors_per_text", "held_out_percent", "loss")
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -55,7 +55,7 @@ class TrainSet:
             self._seen.add(path.name)
             shard = Shard(path)
             if shard.info.taps is None:
-                raise DataError(path, "taps", "the corpus has no features; generate it with tapped layers")
+                raise DataError(path, "taps", "the corpus has no features; make it with generate --features")
             self.info: CorpusInfo = shard.info
             for n, (prompt_id, _, _) in enumerate(shard.keys):
                 if self._response_len(shard, n) >= 2:
@@ -111,7 +111,8 @@ def choose_draft_vocab(
             counts.update({int(v): weight * int(c) for v, c in zip(values, times, strict=True)})
     if len(counts) < size:
         raise InputError(
-            f"draft vocabulary: {size} asked for; the corpus has only {len(counts)} distinct tokens"
+            f"draft vocabulary: {size} asked for; the corpus has only {len(counts)} distinct tokens: ask for "
+            "fewer (--draft-vocab N), or for all of the target's (--draft-vocab 0)"
         )
     return tuple(sorted(token for token, _ in counts.most_common(size)))
 

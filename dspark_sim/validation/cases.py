@@ -188,7 +188,7 @@ def run_case(name: str, seed: int = 0) -> CaseResult:
     """
     if name not in CASES:
         raise InputError(
-            f"no validation case '{name}'{did_you_mean(name, CASES)}; there is: all, {', '.join(CASES)}"
+            f"no validation case '{name}'{did_you_mean(name, CASES)}; there are: all, {', '.join(CASES)}"
         )
     module, _, function = CASES[name].partition(":")
     case: Callable[[int], CaseResult] = getattr(importlib.import_module(module), function)

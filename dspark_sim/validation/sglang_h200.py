@@ -255,8 +255,8 @@ def _wrong(served: Sequence[_Served], arm: str) -> int:
 
 
 _NOTES = (
-    "trimmed as published: a budget that does not follow the tiers pays for their padding, which the "
-    "planner's own does not",
+    "trimmed as published, and by the planner: neither follows the tiers of captured graphs, both pay for "
+    "their padding",
     "fitted: of each model, a constant and a part by request beyond its kernels, to whole blocks at two "
     "loads; the accepted lengths of both arms are given",
     "a step's kernels: the composed profiles of H200; for the mixture the curves of four B300, the floor as "

@@ -38,12 +38,16 @@ def split_prompts(trace: Trace, seed: int, share: float = 0.5) -> tuple[IntArray
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A fitted calibration and its scores on the prompts that it did not see."""
+    """A fitted calibration and its scores on the prompts that it did not see.
+
+    ``anchors``: visited anchors that it was fitted on; None where it came from elsewhere.
+    """
 
     trace: Trace
     drafter: str
     before: Reliability
     after: Reliability
+    anchors: int | None = None
 
     @property
     def calibration(self) -> Calibration:
@@ -65,7 +69,7 @@ def calibrate(trace: Trace, drafter: str, method: str = "sts", seed: int = 0) ->
         f"{len(set(seen.prompt_key))} prompts, {len(anchors)} visited anchors of {trace.name}, seed {seed}"
     )
     fresh = replace(fit(evidence(seen, learner, anchors), method), fitted_on=where)
-    return adopt(trace, drafter, fresh, seed)
+    return replace(adopt(trace, drafter, fresh, seed), anchors=len(anchors))
 
 
 def adopt(trace: Trace, drafter: str, fresh: Calibration, seed: int = 0) -> Fitted:

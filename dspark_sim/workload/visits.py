@@ -174,9 +174,13 @@ def bootstrap(
 ) -> tuple[Acceptance, Acceptance]:
     """Return the low and high ends of percentile intervals from resampling prompts.
 
-    Rounds of one prompt are alike, so whole prompts are drawn (cluster bootstrap).
+    Rounds of one prompt are alike, so whole prompts are drawn (cluster bootstrap); of a single prompt
+    there is no interval, and the ends are nan.
     """
     prompts = len(counts.rounds_K)
+    if prompts < 2:
+        nothing = _acceptance(np.full_like(counts.total().vector(), np.nan))
+        return nothing, nothing
     random, share = stream(seed, "bootstrap"), np.full(prompts, 1 / prompts)
     draws = np.array([counts.total(random.multinomial(prompts, share)).vector() for _ in range(resamples)])
     # A position that no prompt reaches has no interval; its column would only draw a warning.
