@@ -12,7 +12,8 @@ from small_traces import small_trace
 
 from dspark_sim.errors import DataError
 from dspark_sim.workload.calibration import Calibration, Evidence, ece, sigmoid
-from dspark_sim.workload.confidence import confidence_report, diagram, discrimination, pooled_discrimination
+from dspark_sim.workload.confidence import confidence_report, diagram
+from dspark_sim.workload.discrimination import discrimination, pooled_discrimination, share_interval
 from dspark_sim.workload.fitting import calibrate_records, read_temperatures, split_prompts
 from dspark_sim.workload.importers.confidence import read_confidence_records
 from dspark_sim.workload.traces import Trace
@@ -84,6 +85,22 @@ def test_traces_together_are_ranked_in_one_list():
     np.testing.assert_allclose([twice.auc_G, twice.ceiling_G], [once.auc_G, once.ceiling_G])
     assert np.all(both.auc_G < once.auc_G - 0.02)
     np.testing.assert_allclose(both.ceiling_G, once.ceiling_G)
+
+
+def test_the_interval_of_a_share_comes_from_resampled_prompts_and_covers_it():
+    random = np.random.default_rng(0)
+    trace = trace_of_known_rates(lambda x: x + random.normal(0, 1.5, x.shape))
+    parts = [(trace, trace.drafter("dspark"), visited(trace, trace.drafter("dspark")))]
+    low, high = share_interval(parts)
+    share = pooled_discrimination(parts).share_G
+    assert np.all((low < share) & (share < high))
+    assert np.all(high - low < 0.2)
+    assert np.all(np.diff(high - low) > 0), "later positions are decided by fewer rounds"
+    again = share_interval(parts)
+    np.testing.assert_array_equal(again, (low, high))
+    one = trace.take([0])
+    alone = share_interval([(one, one.drafter("dspark"), visited(one, one.drafter("dspark")))])
+    assert np.isnan(alone).all()
 
 
 def test_a_diagram_holds_every_round_once_and_gives_the_ece():

@@ -18,7 +18,6 @@ from dspark_sim.model.generate import generate_responses  # noqa: E402
 from dspark_sim.model.prompts import TokenPrompt  # noqa: E402
 from dspark_sim.model.refit import (  # noqa: E402
     collect,
-    expected_auc,
     fit_head,
     head_logits,
     logistic,
@@ -28,7 +27,7 @@ from dspark_sim.model.refit import (  # noqa: E402
 from dspark_sim.model.tiny import tiny_pair  # noqa: E402
 from dspark_sim.model.trainer import TrainConfig, step_losses  # noqa: E402
 from dspark_sim.model.trainset import all_anchors  # noqa: E402
-from dspark_sim.workload.calibration import auc  # noqa: E402
+from dspark_sim.workload.calibration import auc, weighted_auc  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +71,11 @@ def test_the_logistic_fit_finds_the_coefficients_it_was_given():
     assert float(bias) == pytest.approx(shift, abs=2e-2)
 
 
-def test_expected_auc_is_the_auc_where_outcomes_are_certain():
+def test_weighted_auc_is_the_auc_where_outcomes_are_certain():
     random = np.random.default_rng(0)
     score, hit = random.integers(0, 9, 500).astype(float), random.random(500) < 0.4
-    assert expected_auc(score, hit.astype(float), np.ones(500)) == pytest.approx(auc(score, hit))
-    assert expected_auc(score, np.full(500, 0.3), np.ones(500)) == pytest.approx(0.5)
+    assert weighted_auc(score, hit.astype(float), np.ones(500)) == pytest.approx(auc(score, hit))
+    assert weighted_auc(score, np.full(500, 0.3), np.ones(500)) == pytest.approx(0.5)
 
 
 def test_labels_and_reach_are_those_of_the_replay(world, examples):

@@ -126,8 +126,8 @@ def _fitted(drafter: dict[str, Any]) -> str:
 
 
 def _domain_line(figures: dict[str, Any]) -> str:
-    uncut = figures["accepted_len_uncut"]
-    ends = _interval(*figures["accepted_len_ci"], 2, " [{}, {}]", " (one prompt, so no interval)")
+    (low, high), uncut = figures["accepted_len_ci"], figures["accepted_len_uncut"]
+    ends = _interval(low, high, 2, " [{}, {}]", " (one prompt, so no interval)")
     return (
         f"  {figures['domain']}: accepted length {figures['accepted_len']:.2f}{ends} "
         f"({uncut:.2f} far from the end of a text) over {figures['rounds']:,} rounds of "

@@ -24,6 +24,7 @@ from dspark_sim.model.drafter import Drafter
 from dspark_sim.model.losses import IGNORE
 from dspark_sim.model.trainset import draw_anchors, make_blocks, run_blocks
 from dspark_sim.rng import stream
+from dspark_sim.workload.calibration import weighted_auc
 
 _ANCHORS_AT_ONCE = 32  # [anchors, gamma, vocabulary] of more would not fit a small machine
 
@@ -263,15 +264,7 @@ def telling(drafter: Drafter, examples: Examples) -> Telling:
         rows.append(
             (
                 w.sum(), np.average(chance, weights=w), np.average(said, weights=w),
-                expected_auc(logits[at], chance, w), expected_auc(chance, chance, w),
+                weighted_auc(logits[at], chance, w), weighted_auc(chance, chance, w),
             )
         )  # fmt: skip
     return Telling(*np.array(rows).T)
-
-
-def expected_auc(score: np.ndarray, chance: np.ndarray, weight: np.ndarray) -> float:
-    """AUC of ``score`` for outcomes that happen with probability ``chance``, each event weighted."""
-    _, place = np.unique(score, return_inverse=True)
-    hit, miss = (np.bincount(place, weights=weight * x) for x in (chance, 1 - chance))
-    below = np.cumsum(miss) - miss / 2
-    return float((hit * below).sum() / (hit.sum() * miss.sum()))

@@ -11,12 +11,8 @@ from dspark_sim.results.plots_study import Curve, Panel
 from dspark_sim.schema import FloatArray, IntArray
 from dspark_sim.study import paper
 from dspark_sim.study.result import Row, Study
-from dspark_sim.workload.confidence import (
-    ConfidenceReport,
-    Discrimination,
-    confidence_report,
-    pooled_discrimination,
-)
+from dspark_sim.workload.confidence import ConfidenceReport, confidence_report
+from dspark_sim.workload.discrimination import RESAMPLES, Part, pooled_discrimination, share_interval
 from dspark_sim.workload.traces import DrafterTrace, Trace
 from dspark_sim.workload.visits import visited
 
@@ -99,16 +95,12 @@ def walk(trace: Trace, accepted_N: IntArray, verify_N: IntArray) -> tuple[int, i
 
 
 def confidence_studies(traces: Sequence[Trace], seed: int = 0) -> tuple[Study, Study]:
-    """Return ``reliability`` (figure 6) and ``confidence`` (AUC beside its ceiling)."""
-    found = with_head(traces)
-    reports = {trace.name: confidence_report(trace, drafter.name, seed=seed) for trace, drafter in found}
-    told = {name: report.discrimination for name, report in reports.items()}
-    if len(found) > 1:
-        told["together"] = pooled_discrimination(
-            [(trace, drafter, visited(trace, drafter)) for trace, drafter in found]
-        )
+    """Return ``reliability`` (figure 6, DSpark) and ``confidence`` (AUC beside its ceiling, all drafters)."""
+    reports = {
+        trace.name: confidence_report(trace, drafter.name, seed=seed) for trace, drafter in with_head(traces)
+    }
     lacks = [] if reports else ["a trace of a DSpark drafter with confidences"]
-    return _reliability(reports, lacks), _confidence(told, lacks)
+    return _reliability(reports, lacks), _confidence(traces, lacks)
 
 
 def _reliability(reports: dict[str, ConfidenceReport], lacks: Sequence[str]) -> Study:
@@ -164,29 +156,54 @@ def _diagram_panel(name: str, j: int, report: ConfidenceReport) -> Panel:
     return Panel(title, "predicted survival", "share that survived", curves, top=1.0)
 
 
-def _confidence(by_trace: dict[str, Discrimination], lacks: Sequence[str]) -> Study:
+def _confidence(traces: Sequence[Trace], lacks: Sequence[str]) -> Study:
     rows: list[Row] = []
-    curves: list[Curve] = []
-    for name, told in by_trace.items():
-        for j in range(len(told.events_G)):
-            rows.append(
-                {
-                    "trace": name,
-                    "position": j + 1,
-                    "events": int(told.events_G[j]),
-                    "AUC": float(told.auc_G[j]),
-                    "ceiling": float(told.ceiling_G[j]),
-                    "share": float(told.share_G[j]),
-                }
-            )
-        enough = told.events_G >= _EVENTS
-        x: Any = np.flatnonzero(enough) + 1
-        curves.append(Curve(name, name, x.tolist(), told.share_G[enough].tolist()))
+    panels = []
+    for name in dict.fromkeys(d.name for trace in traces for d in trace.drafters.values()):
+        parts = [
+            (trace, drafter, visited(trace, drafter))
+            for trace in traces
+            if (drafter := trace.drafters.get(name)) is not None and drafter.has_confidence
+        ]
+        groups = {trace.name: [part] for part in parts for trace in part[:1]}
+        if len(parts) > 1:
+            groups["together"] = parts
+        curves = []
+        for label, group in groups.items():
+            own = _share_rows(name, label, group)
+            rows += own
+            curves.append(_share_curve(label, own))
+        if curves:
+            panels.append(Panel(name, "position", "share of the ceiling", curves, top=1.0))
     notes = [
         "AUC of a position's own confidence over the rounds that decided it; ceiling: AUC of the analytic "
-        "acceptance rate 1 - TV(q, p); share = (AUC - .5) / (ceiling - .5)",
+        "acceptance rate 1 - TV(q, p); share = (AUC - .5) / (ceiling - .5), interval 95 % from "
+        f"{RESAMPLES} resamples of prompts",
         f"drawn: positions with {_EVENTS:,} events or more; together: all traces in one ranking",
     ]
-    panel = Panel("", "position", "share of the ceiling", curves, top=1.0)
     title = "What confidences can tell apart"
-    return Study("confidence", title, "not in the paper", rows, [panel] if rows else [], notes, lacks)
+    return Study("confidence", title, "not in the paper", rows, panels, notes, lacks)
+
+
+def _share_rows(drafter: str, label: str, parts: Sequence[Part]) -> list[Row]:
+    told, (low_G, high_G) = pooled_discrimination(parts), share_interval(parts)
+    return [
+        {
+            "drafter": drafter,
+            "trace": label,
+            "position": j + 1,
+            "events": int(told.events_G[j]),
+            "AUC": float(told.auc_G[j]),
+            "ceiling": float(told.ceiling_G[j]),
+            "share": float(told.share_G[j]),
+            "low": float(low_G[j]),
+            "high": float(high_G[j]),
+        }
+        for j in range(len(told.events_G))
+    ]
+
+
+def _share_curve(label: str, rows: Sequence[Row]) -> Curve:
+    drawn: list[Any] = [row for row in rows if row["events"] >= _EVENTS]
+    x, y = [row["position"] for row in drawn], [row["share"] for row in drawn]
+    return Curve(label, label, x, y, [row["low"] for row in drawn], [row["high"] for row in drawn])

@@ -261,7 +261,7 @@ _NOTES = (
     "loads; the accepted lengths of both arms are given",
     "a step's kernels: the composed profiles of H200; for the mixture the curves of four B300, the floor as "
     "it is, growth by arithmetic, and all experts loaded by real tokens; the floor was scaled by bytes until "
-    "that had been seen to give the planner's sixth sign as undecided (+0.2%), see docs/validation.md",
+    "that had been seen to leave the planner's sign at 48 users undecided (+0.2%), see docs/validation.md",
 )
 
 

@@ -189,6 +189,21 @@ def auc(score: FloatArray, hit: BoolArray) -> float:
     return float((mid_rank[place][hit].sum() - hits * (hits + 1) / 2) / (hits * misses))
 
 
+def weighted_auc(score: FloatArray, chance: FloatArray, weight: FloatArray) -> float:
+    """Return the AUC of ``score`` for outcomes that happen with probability ``chance``, each event weighted;
+    nan unless both outcomes have weight."""
+    return ranked_auc(np.unique(score, return_inverse=True)[1], chance, weight)
+
+
+def ranked_auc(place: IntArray, chance: FloatArray, weight: FloatArray) -> float:
+    """``weighted_auc`` of scores given by their places from 0, equal scores at equal places."""
+    hits = weight * chance
+    hit, miss = (np.bincount(place, weights=x) for x in (hits, weight - hits))
+    pairs = hit.sum() * miss.sum()
+    below = np.cumsum(miss) - miss / 2
+    return float((hit * below).sum() / pairs) if pairs else float("nan")
+
+
 def log_loss(probability: FloatArray, hit: BoolArray) -> float:
     """Return the mean negative log-likelihood of the outcomes [nats]; nan without data."""
     chance = np.where(hit, probability, 1.0 - probability)

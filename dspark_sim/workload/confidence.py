@@ -1,11 +1,7 @@
-"""How good a drafter's confidences are: telling tokens apart, and telling the truth.
+"""How good a drafter's confidences are: telling tokens apart (discrimination.py), and telling the truth.
 
-Telling apart: the area under the ROC curve (AUC) of the conditional confidence c_j over the rounds that
-decided position j on its own, beside its ceiling: the AUC of the analytic acceptance rate 1 - TV(q_j, p_j),
-which is all that can be known before the drafted token is drawn (arXiv 2607.05147, section 3). Calibration
-keeps ranks, so none moves it. Telling the truth: expected calibration error, Brier score and reliability of
-the survival c_1 ... c_j, on prompts that the calibration never saw. Shape legend: M visited anchors,
-G = gamma, B bins.
+Telling the truth: expected calibration error, Brier score and reliability of the survival c_1 ... c_j, on
+prompts that the calibration never saw. Shape legend: M visited anchors, G = gamma, B bins.
 """
 
 from __future__ import annotations
@@ -14,81 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dspark_sim.errors import InputError
 from dspark_sim.schema import FloatArray, IntArray
-from dspark_sim.workload.calibration import ECE_BINS, Calibration, Evidence, auc, fit
+from dspark_sim.workload.calibration import ECE_BINS, Calibration, Evidence, fit
+from dspark_sim.workload.discrimination import Discrimination, discrimination
 from dspark_sim.workload.fitting import METHODS, split_prompts
-from dspark_sim.workload.traces import DrafterTrace, Trace
+from dspark_sim.workload.traces import Trace
 from dspark_sim.workload.visits import Reliability, evidence, score, visited
-
-
-@dataclass(frozen=True, slots=True)
-class Discrimination:
-    """AUC of one position's own decision, by position [G]; nan where only one outcome was seen.
-
-    Attributes:
-        events_G: rounds that decided the position: all before it were accepted.
-        auc_G: of the raw confidence logit.
-        ceiling_G: of the analytic acceptance rate; nan in a trace that does not record it.
-    """
-
-    events_G: IntArray
-    auc_G: FloatArray
-    ceiling_G: FloatArray
-
-    @property
-    def share_G(self) -> FloatArray:
-        """How much of the way from a coin to the ceiling: (AUC - .5) / (ceiling - .5)."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share: FloatArray = (self.auc_G - 0.5) / (self.ceiling_G - 0.5)
-        return share
-
-
-def discrimination(trace: Trace, drafter: DrafterTrace, anchors: IntArray) -> Discrimination:
-    """Score the confidences of the rounds at ``anchors`` [M] on the tokens they are about.
-
-    Raises:
-        InputError: the drafter has no confidence head.
-    """
-    return pooled_discrimination([(trace, drafter, anchors)])
-
-
-def pooled_discrimination(parts: Sequence[tuple[Trace, DrafterTrace, IntArray]]) -> Discrimination:
-    """Score the rounds of several traces together; the shortest draft says how far.
-
-    A token of one trace is ranked against those of the others too, so this is not a mean over traces.
-
-    Raises:
-        InputError: a drafter has no confidence head.
-    """
-    gamma = min(drafter.gamma for _, drafter, _ in parts)
-    decided = [_decisions(*part) for part in parts]
-    events, scores, ceilings = [], [], []
-    for position in range(gamma):
-        columns = zip(*(one[position] for one in decided), strict=True)
-        logit, rate, hit = (np.concatenate(column) for column in columns)
-        events.append(hit.size)
-        scores.append(auc(logit, hit))
-        ceilings.append(float("nan") if np.isnan(rate).any() else auc(rate, hit))
-    return Discrimination(np.array(events), np.array(scores), np.array(ceilings))
-
-
-def _decisions(
-    trace: Trace, drafter: DrafterTrace, anchors: IntArray
-) -> list[tuple[FloatArray, FloatArray, NDArray[np.bool_]]]:
-    """By position: confidence logit, acceptance rate (nan: not recorded), outcome of rounds deciding it."""
-    rounds = evidence(trace, drafter, anchors)
-    if drafter.accept_rate_NG is None:
-        rate = np.full(rounds.logit_MG.shape, np.nan)
-    else:
-        rate = drafter.accept_rate_NG[anchors].astype(np.float64)
-    found = []
-    for position in range(drafter.gamma):
-        at = (rounds.remaining_M > position) & (rounds.accepted_M >= position)
-        found.append((rounds.logit_MG[at, position], rate[at, position], rounds.accepted_M[at] > position))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dspark_sim.workload.confidence import discrimination
+from dspark_sim.workload.discrimination import discrimination
 from dspark_sim.workload.traces import DrafterTrace, Trace
 from dspark_sim.workload.visits import Acceptance, bootstrap, count, evidence, reliability, visited
 
