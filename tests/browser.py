@@ -79,7 +79,7 @@ class Browser:
         port = self._port()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=WAIT_S) as answer:
             [tab] = [target for target in json.load(answer) if target["type"] == "page"]
-        wire = connect(tab["webSocketDebuggerUrl"], max_size=None, open_timeout=WAIT_S)
+        wire = connect(tab["webSocketDebuggerUrl"], max_size=None, open_timeout=WAIT_S, ping_interval=None)
         self._socket = self._stack.enter_context(wire)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
