@@ -17,7 +17,7 @@ from dspark_sim.workload.trace_io import read_trace
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "replay"
 #: Logs: drafter (in front of the name unless it is dspark), policy, users.
-CASES = ["full-r16", "dspark-async-r4", "dspark-async-r16", "mtp-full-r16"]
+CASES = ["full-r16", "dspark-async-r1", "dspark-async-r4", "dspark-async-r16", "mtp-full-r16"]
 
 
 def logs_of(case: str) -> list[Rounds]:
