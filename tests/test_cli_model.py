@@ -314,6 +314,10 @@ def test_a_second_recording_takes_nothing_of_the_first_that_is_not_its_own(world
         assert out.read_bytes() == first
     assert record(other) == 0
     assert sorted(read_trace(out).prompt_key) == ["b", "c"]
+    assert record(other, "--samples", "2") == 0
+    assert len(read_trace(out).request_id) == 4
+    assert record(other) == 0
+    assert sorted(read_trace(out).prompt_key) == ["b", "c"], "second samples of the run before"
 
 
 def test_a_file_that_record_did_not_write_is_kept(world, drafter, recorded, tmp_path, capsys):

@@ -84,7 +84,8 @@ def record(
     ready, only = None, None
     if prompts is not None:
         ready = load_named(names, loaded)  # before the long part
-        texts, only = folder / "texts", {prompt.prompt_id for prompt in read_prompts(prompts)}
+        texts = folder / "texts"
+        only = {(prompt.prompt_id, n) for prompt in read_prompts(prompts) for n in range(samples)}
         sample_texts(
             loaded, [prompts], texts, samples=samples, temperature=temperature, max_new_tokens=max_new_tokens,
             seed=seed, part=part, domain=domain,
@@ -100,14 +101,14 @@ class DenseAsk:
 
     Attributes:
         texts: a corpus folder or its exported parquet.
-        only: prompts to keep; None: all.
+        only: (prompt, sample) of the texts to keep, where the folder may hold others; None: all.
         names, ready: the drafters as they were asked for, and loaded where that came first.
         domain, requests, part, source: which texts, as which part of the work, from where in words.
         seed: of every draw.
     """
 
     texts: Path
-    only: set[str] | None
+    only: set[tuple[str, int]] | None
     names: Sequence[str]
     ready: Sequence[NamedDrafter] | None
     domain: str
@@ -139,7 +140,7 @@ def _dense(target: Target, ask: DenseAsk, parts: Path, out: Path) -> None:
     from dspark_sim.workload.trace_io import write_trace
 
     info, found = r.open_texts(ask.texts)
-    found = [text for text in found if ask.only is None or text.prompt_id in ask.only]
+    found = [text for text in found if ask.only is None or text.key in ask.only]
     chosen = r.choose_texts(found, ask.domain, ask.requests)
     drafters = ask.ready or r.load_named(ask.names, target)
     recorder = Recorder(
